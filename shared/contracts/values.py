@@ -1,0 +1,69 @@
+"""The values that messages and documents are made of (docs/contracts.md, section 1)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic.alias_generators import to_camel
+
+_EDGE = (
+    r"[!-9;-~\u00a1-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e\u2030-\u205e\u2060-\u2fff\u3001-\ud7ff"
+    r"\ue000-\ufefe\uff00-\uffff]"
+)
+_INNER = r"[ -9;-~\u00a0-\ud7ff\ue000-\uffff]"
+_ID = rf"{_EDGE}({_INNER}{{0,61}}{_EDGE})?"
+
+# No look-around and no \s, so that every JSON Schema engine reads the patterns as pydantic's does.
+ID_PATTERN = rf"^{_ID}$"
+STREAM_PATTERN = rf"^(order|ledger\.{_ID})$"
+AMOUNT_PATTERN = r"^-?(0|[1-9][0-9]{0,14})(\.[0-9]{1,4})?$"
+PRICE_PATTERN = r"^(0|[1-9][0-9]{0,14})(\.[0-9]{1,4})?$"
+CURRENCY_PATTERN = r"^[A-Z]{3}$"
+LARGEST_POSITION = 2147483647
+
+
+def _integral(value: object) -> object:
+    """Let a number with an integral value pass as an integer, and nothing else: no text, no boolean."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("must be a number")  # noqa: TRY004 - pydantic reports a ValueError, a TypeError leaves it
+    if isinstance(value, float):
+        if not value.is_integer():
+            raise ValueError("must be an integer")
+        return int(value)
+    return value
+
+
+def _as_tuple(value: object) -> object:
+    """JSON has lists; what is read stays unchanged, so it is kept as a tuple."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+Listed = BeforeValidator(_as_tuple)
+
+Id = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=ID_PATTERN)]
+Stream = Annotated[str, StringConstraints(pattern=STREAM_PATTERN)]
+Amount = Annotated[str, StringConstraints(pattern=AMOUNT_PATTERN)]
+Price = Annotated[str, StringConstraints(pattern=PRICE_PATTERN)]
+Currency = Annotated[str, StringConstraints(pattern=CURRENCY_PATTERN)]
+Position = Annotated[int, BeforeValidator(_integral), Field(ge=1, le=LARGEST_POSITION)]
+Count = Annotated[int, BeforeValidator(_integral), Field(ge=0, le=LARGEST_POSITION)]
+Quantity = Annotated[int, BeforeValidator(_integral), Field(ge=0, le=999_999)]
+
+
+class Part(BaseModel):
+    """Base of all that is read from a message: immutable, camelCase outside, unknown members refused by name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, alias_generator=to_camel)
+
+
+class Stored(BaseModel):
+    """Base of all that is read from a document.
+
+    Members that this release does not know are kept: a newer release may have added them under the same `v`, and a
+    rolled-back worker must not drop them.
+    """
+
+    model_config = ConfigDict(
+        extra="allow", frozen=True, strict=True, alias_generator=to_camel, populate_by_name=True
+    )

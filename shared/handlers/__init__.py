@@ -1,0 +1,1 @@
+"""Use cases against the ports: one public function or class a file."""
