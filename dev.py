@@ -1,0 +1,446 @@
+"""One command for people and machines: makes `.venv`, installs the pinned packages, runs the project's commands in it.
+
+Standard library only. The file itself runs under any Python from 3.8 on, so that somebody whose Python is too old is
+told what to install instead of seeing a syntax error.
+
+`test` loads this file into pytest as a plug-in (`-p dev`): it lists at the end what did not run because an optional
+program is missing, and makes that a failure where `CI` is `true`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from types import FrameType
+
+    import pytest
+
+ROOT = Path(__file__).resolve().parent
+REQUIREMENTS = ROOT / "requirements-dev.txt"
+VENV = ROOT / os.environ.get("DEV_VENV", ".venv")
+STAMP = ".dev-stamp"
+
+NEWEST_FIRST = ((3, 13), (3, 12), (3, 11))
+SUPPORTED = "Python 3.11, 3.12 or 3.13"
+
+FAILED, USAGE, ENVIRONMENT, INTERRUPTED = 1, 2, 3, 130
+TERMINATED = 128 + 15  # what a shell reports for SIGTERM
+
+OPTIONAL = "optional:"
+BESIDE = "optional: beside the project"  # such a skip is never a failure: the thing can't be installed
+
+
+class MissingError(Exception):
+    """This machine lacks something; the text names what, and what to do."""
+
+
+class Command(NamedTuple):
+    """A command of this file: the module that it runs, and the file that must be there for it to be offered."""
+
+    module: str
+    needs: str
+    arguments: tuple[str, ...]
+    help: str
+
+
+COMMANDS: dict[str, Command] = {
+    "demo": Command("local.demo", "local/demo/__main__.py", (), "the whole flow on the embedded stack, with proof"),
+    "start": Command("local", "local/__main__.py", ("--app",), "the embedded stack and the app, until Ctrl-C"),
+    "stack": Command("local", "local/__main__.py", (), "broker and Cosmos DB alone, until Ctrl-C"),
+    "test": Command("pytest", "tests", ("-p", "dev"), "the tests; further arguments go to pytest"),
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command; the result is its exit code (0 done, 1 failed, 2 usage, 3 environment, 130 interrupted)."""
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(usage(), file=sys.stdout if arguments else sys.stderr)
+        return 0 if arguments else USAGE
+    name, rest = arguments[0], list(arguments[1:])
+    if name not in offered():
+        print(f"dev.py: unknown command {name!r}\n\n{usage()}", file=sys.stderr)
+        return USAGE
+    if name == "check" and rest:
+        if rest in (["-h"], ["--help"]):
+            print("usage: dev.py check\n\nruff, mypy --strict and the layer test; one line each")
+            return 0
+        print(f"dev.py check: unknown argument {rest[0]!r}", file=sys.stderr)
+        return USAGE
+    try:
+        python = prepare(VENV, REQUIREMENTS)
+    except MissingError as problem:
+        print(f"dev.py: {problem}", file=sys.stderr)
+        return ENVIRONMENT
+    if name == "check":
+        return check(python)
+    command = COMMANDS[name]
+    return hand_over([str(python), "-m", command.module, *command.arguments, *rest])
+
+
+def offered() -> list[str]:
+    """Name the commands whose code is in this tree; a fork may have deleted the embedded stack."""
+    return [name for name, command in COMMANDS.items() if (ROOT / command.needs).exists()] + ["check"]
+
+
+def usage() -> str:
+    """Say how to call this file."""
+    lines = [f"  {name:<6} {COMMANDS[name].help}" for name in offered() if name in COMMANDS]
+    return "\n".join(
+        [
+            "usage: python3 dev.py COMMAND [ARGUMENT ...]",
+            "",
+            *lines,
+            "  check  ruff, mypy --strict and the layer test; one line each",
+            "",
+            "`dev.py COMMAND --help` shows the arguments of demo, start, stack and test.",
+            f"The first call makes {VENV.name} (DEV_VENV names another folder) with {SUPPORTED} and installs",
+            "requirements-dev.txt; a later call only does so after that file or the Python has changed.",
+            "",
+            "exit codes: 0 done, 1 a proof, test or check failed, 2 wrong usage, 3 environment, 130 interrupted",
+        ]
+    )
+
+
+# The virtual environment
+
+
+class Python(NamedTuple):
+    """An interpreter that this project can use."""
+
+    path: str
+    version: str
+
+
+def prepare(venv: Path, requirements: Path) -> Path:
+    """Return the Python of a complete virtual environment, making or repairing it first.
+
+    The stamp is written last, so an interrupted or failed installation is seen and finished by the next call.
+    Raises: MissingError, when no Python fits or the installation fails.
+    """
+    if not requirements.is_file():
+        raise MissingError(f"{requirements} is missing")
+    python = find_python()
+    inside = venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    stamp, expected = venv / STAMP, stamp_of(python.version, requirements)
+    if inside.exists() and read_stamp(stamp) == expected:
+        return inside
+    stamp.unlink() if stamp.exists() else None
+    if not is_usable(inside, python.version):
+        print(f"making {venv.name} with Python {python.version}", flush=True)
+        make_venv(python, venv)
+    install(inside, requirements)
+    stamp.write_text(expected + "\n", encoding="utf-8")
+    return inside
+
+
+def stamp_of(version: str, requirements: Path) -> str:
+    """Tell one installation from another: the Python's version and the pinned packages."""
+    return hashlib.sha256(f"{version}\n".encode() + requirements.read_bytes()).hexdigest()
+
+
+def read_stamp(stamp: Path) -> str | None:
+    """Return what the last complete installation left, or nothing."""
+    try:
+        return stamp.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def is_usable(inside: Path, version: str) -> bool:
+    """Tell whether a virtual environment's Python runs, is of that version and has pip."""
+    ask = "import pip, platform; print(platform.python_version())"
+    return inside.exists() and answer_of(str(inside), ask) == version
+
+
+def make_venv(python: Python, venv: Path) -> None:
+    """Make the folder anew; whatever lay there is unusable."""
+    shutil.rmtree(venv, ignore_errors=True)
+    made = subprocess.run(
+        [python.path, "-m", "venv", str(venv)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    if made.returncode != 0:
+        output = made.stdout.decode("utf-8", "replace")
+        raise MissingError(f"{python.path} -m venv {venv} failed:\n{last_lines(output.strip().splitlines())}")
+
+
+def install(inside: Path, requirements: Path) -> None:
+    """Install the pinned packages, showing how far it is; a failure carries pip's last lines."""
+    wanted = sum(1 for line in requirements.read_text(encoding="utf-8").splitlines() if re.match(r"[A-Za-z0-9]", line))
+    print(f"installing {wanted} packages into {inside.parent.parent.name} (this takes a minute)", flush=True)
+    quiet = ("--no-input", "--disable-pip-version-check")
+    command = [str(inside), "-m", "pip", "install", *quiet, "-r", str(requirements)]
+    tail: deque[str] = deque(maxlen=15)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=str(ROOT)) as pip:
+        for line in text_lines(pip.stdout or ()):
+            tail.append(line)
+            found = re.match(r"(?:Collecting|Requirement already satisfied:) ([A-Za-z0-9._-]+)", line)
+            if found:
+                show_progress(f"  {found.group(1)}")
+            elif line.startswith("Installing collected packages"):
+                show_progress("  all fetched, installing")
+    show_progress("", done=True)
+    if pip.returncode != 0:
+        raise MissingError(f"pip could not install {requirements.name}; its last lines:\n{last_lines(list(tail))}")
+
+
+def text_lines(stream: Iterable[bytes]) -> Iterator[str]:
+    """Decode a program's output line by line, whatever its encoding."""
+    for line in stream:
+        yield line.decode("utf-8", "replace").rstrip()
+
+
+def show_progress(text: str, *, done: bool = False) -> None:
+    """Overwrite one line of a terminal; a log file gets no such lines."""
+    if sys.stdout.isatty():
+        sys.stdout.write(f"\r\033[K{text[:78]}" if not done else "\r\033[K")
+        sys.stdout.flush()
+
+
+def last_lines(lines: Sequence[str]) -> str:
+    """Return the end of a program's output, indented."""
+    return "\n".join(f"  {line}" for line in lines[-15:])
+
+
+# Finding Python
+
+
+def find_python() -> Python:
+    """Return the first Python that fits and can make virtual environments.
+
+    Raises: MissingError, naming what to install.
+    """
+    without_venv: Python | None = None
+    for candidate in candidates():
+        python = probe(candidate)
+        if python is None:
+            continue
+        if answer_of(python.path, "import venv, ensurepip; print('yes')") == "yes":
+            return python
+        without_venv = without_venv or python
+    if without_venv is not None:
+        package = "python" + ".".join(without_venv.version.split(".")[:2]) + "-venv"
+        raise MissingError(
+            f"{without_venv.path} can't make virtual environments: its modules venv and ensurepip are missing. "
+            f"On Debian and Ubuntu install the package python3-venv or {package} (apt install {package})."
+        )
+    running = ".".join(str(part) for part in sys.version_info[:3])
+    raise MissingError(
+        f"this project needs {SUPPORTED}, and none was found (this is Python {running}). "
+        f"Install one: {how_to_install()}"
+    )
+
+
+def how_to_install() -> str:
+    """Name the usual source of a Python on this system."""
+    if sys.platform == "win32":
+        return "winget install Python.Python.3.13, or the installer from python.org."
+    if sys.platform == "darwin":
+        return "brew install python@3.13, or the installer from python.org."
+    return "apt install python3.13 python3.13-venv, dnf install python3.13, or pyenv install 3.13."
+
+
+def candidates() -> Iterator[list[str]]:
+    """Name the interpreters worth asking: this one, those on PATH, the launcher's, pyenv's."""
+    yield [getattr(sys, "_base_executable", None) or sys.executable]  # the base: a venv can't be rebuilt from inside
+    yield [sys.executable]
+    names = [f"{major}.{minor}" for major, minor in NEWEST_FIRST]
+    for name in names:
+        found = shutil.which(f"python{name}")
+        if found:
+            yield [found]
+    launcher = shutil.which("py") if os.name == "nt" else None
+    for name in names if launcher else ():
+        yield [str(launcher), f"-{name}"]
+    home = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    for folder in (home / "versions", home / "pyenv-win" / "versions"):
+        for name in names:
+            for version in sorted(folder.glob(f"{name}.*"), key=lambda path: numbers(path.name), reverse=True):
+                yield [str(version / ("python.exe" if os.name == "nt" else "bin/python"))]
+
+
+def numbers(text: str) -> list[int]:
+    """Order 3.11.10 behind 3.11.9."""
+    return [int(part) for part in re.findall(r"\d+", text)]
+
+
+def probe(command: Sequence[str]) -> Python | None:
+    """Ask an interpreter for its path and version; nothing when it doesn't run or doesn't fit."""
+    told = answer_of(*command, "import sys, platform; print(sys.executable); print(platform.python_version())")
+    path, _, version = (told or "").partition("\n")
+    if tuple(numbers(version)[:2]) not in NEWEST_FIRST:
+        return None
+    return Python(path.strip(), version.strip())
+
+
+def answer_of(*command_and_code: str) -> str | None:
+    """Run a line of Python in an interpreter and return what it prints; nothing when that fails."""
+    *command, code = command_and_code
+    try:
+        done = subprocess.run(
+            [*command, "-I", "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            timeout=60, check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode("utf-8", "replace").strip() if done.returncode == 0 else None
+
+
+# Running
+
+
+def hand_over(command: Sequence[str]) -> int:
+    """Let the command take this process's place, so that signals and the exit code are its own.
+
+    Windows has no such call: there this process waits, leaves Ctrl-C and Ctrl-Break to the child, which gets them from
+    the console too, and takes the child along when it is ended.
+    """
+    os.chdir(str(ROOT))
+    os.environ.setdefault("PYTHONUTF8", "1")  # a console or pipe in another code page must not break a table
+    sys.stdout.flush()
+    if os.name != "nt":
+        try:
+            os.execv(command[0], list(command))  # noqa: S606 (no shell, our own interpreter)
+        except OSError as problem:
+            print(f"dev.py: {command[0]}: {problem.strerror}", file=sys.stderr)
+            return ENVIRONMENT
+    return wait_for(command)
+
+
+def wait_for(command: Sequence[str]) -> int:
+    """Run a child to its end and return its exit code; it gets the signals that this process gets."""
+    with subprocess.Popen(command) as child:
+        keep = tie_to_this_process(child)
+
+        def pass_on(number: int, _frame: FrameType | None) -> None:
+            if os.name != "nt" and child.poll() is None:
+                child.send_signal(number)
+
+        for name in ("SIGINT", "SIGTERM", "SIGBREAK", "SIGHUP"):
+            if hasattr(signal, name):
+                signal.signal(getattr(signal, name), pass_on)
+        code = child.wait()
+        del keep
+    if code < 0:
+        return 128 - code
+    return INTERRUPTED if code == 0xC000013A else code  # STATUS_CONTROL_C_EXIT
+
+
+if sys.platform == "win32":
+    import ctypes
+    from ctypes import wintypes
+
+    def tie_to_this_process(child: subprocess.Popen[bytes]) -> object:
+        """Have the system end the child when this process is ended, which no handler of ours could do."""
+        kernel = ctypes.WinDLL("kernel32", use_last_error=True)
+        kernel.CreateJobObjectW.restype = wintypes.HANDLE
+        kernel.CreateJobObjectW.argtypes = [ctypes.c_void_p, wintypes.LPCWSTR]
+        kernel.SetInformationJobObject.argtypes = [wintypes.HANDLE, ctypes.c_int, ctypes.c_void_p, wintypes.DWORD]
+        kernel.AssignProcessToJobObject.argtypes = [wintypes.HANDLE, wintypes.HANDLE]
+        job = kernel.CreateJobObjectW(None, None)
+        # JOBOBJECT_EXTENDED_LIMIT_INFORMATION (class 9), all zero but LimitFlags, which stands behind two 64-bit time
+        # limits: JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE.
+        size = 144 if ctypes.sizeof(ctypes.c_void_p) == 8 else 112
+        flags = (0x2000).to_bytes(4, "little")
+        information = ctypes.create_string_buffer(bytes(16) + flags + bytes(size - 20), size)
+        kernel.SetInformationJobObject(job, 9, information, size)
+        kernel.AssignProcessToJobObject(job, int(getattr(child, "_handle")))  # noqa: B009 (not in the type stubs)
+        return job
+
+else:
+
+    def tie_to_this_process(child: subprocess.Popen[bytes]) -> object:
+        """Nothing to do: a POSIX child takes this process's place, or gets its signals passed on."""
+        return child
+
+
+def check(python: Path) -> int:
+    """Run the static checks; one line each, and the output of those that fail."""
+    steps = [
+        ("ruff", ["-m", "ruff", "check", "."]),
+        ("mypy --strict", ["-m", "mypy"]),  # strict by pyproject.toml
+        ("layers", ["-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "tests/unit/test_layers.py"]),
+    ]
+    failed = 0
+    for name, arguments in steps:
+        done = subprocess.run(
+            [str(python), *arguments], cwd=str(ROOT), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, check=False,
+        )
+        output = done.stdout.decode("utf-8", "replace").strip()
+        closing = output.splitlines()[-1] if output else ""
+        print(f"{name:<14} {'ok' if done.returncode == 0 else 'FAILED'}   {closing.strip('= ')}", flush=True)
+        if done.returncode != 0:
+            failed += 1
+            print(output, flush=True)
+    return FAILED if failed else 0
+
+
+def terminate(_number: int, _frame: FrameType | None) -> NoReturn:
+    """Leave through the clean-up code, which ends a running child."""
+    raise SystemExit(TERMINATED)
+
+
+# The plug-in of `test`
+
+_not_run: list[tuple[str, str]] = []
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note a test that an optional program would have needed."""
+    _note(report.nodeid, report.longrepr)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """Note a whole file that an optional program would have needed."""
+    _note(report.nodeid, report.longrepr)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Where everything has to be installed, what did not run is a failure."""
+    if exitstatus == 0 and _counts_as_failure():
+        session.exitstatus = FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List what did not run, and why."""
+    if not _not_run:
+        return
+    terminalreporter.section("did not run: something optional is missing")
+    for node, reason in _not_run:
+        terminalreporter.line(f"{node}: {reason}")
+    if _counts_as_failure():
+        terminalreporter.line("CI=true: this counts as a failure, except for what lies beside the project")
+
+
+def _note(node: str, longrepr: object) -> None:
+    if isinstance(longrepr, tuple) and len(longrepr) == 3:  # (path, line, reason) of a skip
+        reason = re.sub(r"^Skipped: ", "", str(longrepr[2]))
+        if reason.startswith(OPTIONAL):
+            _not_run.append((node, reason[len(OPTIONAL) :].strip()))
+
+
+def _counts_as_failure() -> bool:
+    beside = BESIDE[len(OPTIONAL) :].strip()
+    return os.environ.get("CI", "").lower() in ("true", "1") and any(
+        not reason.startswith(beside) for _, reason in _not_run
+    )
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, terminate)
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
