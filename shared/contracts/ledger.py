@@ -1,4 +1,4 @@
-"""The messages of the queues `ledger` and `ledger-entries` (docs/contracts.md, sections 4.5 and 4.6)."""
+"""The messages of the queues `ledger` and `ledger-entries` (docs/contracts.md, "Messages")."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from shared.contracts.values import Amount, Count, Currency, Id, Listed, Part, Position, Stream
+from shared.contracts.values import Amount, Count, Currency, Id, Listed, Maybe, Meta, One, Part, Position, Stream
 
 LARGEST_BATCH_TRANSACTIONS = 2000
 
@@ -19,41 +19,41 @@ class Transaction(Part):
     transaction_id: Id
     order_id: Id
     kind: EntryKind
-    amount: Amount | None = None
-    refers_to: Id | None = None
-    sequence: Position | None = None
-    entry_count: Count | None = None
+    amount: Maybe[Amount] = None
+    refers_to: Maybe[Id] = None
+    sequence: Maybe[Position] = None
+    entry_count: Maybe[Count] = None
 
 
 class LedgerBatch(Part):
     """Transactions of a ledger, in order."""
 
     type: Literal["ledger.batch"] = "ledger.batch"
-    schema_version: Literal[1] = 1
+    schema_version: One = 1
     ledger_id: Id
     batch_id: Id
-    batch_sequence: Position | None = None
+    batch_sequence: Maybe[Position] = None
     currency: Currency
     transactions: Annotated[
         tuple[Transaction, ...],
         Listed,
         Field(min_length=1, max_length=LARGEST_BATCH_TRANSACTIONS),
     ]
-    meta: dict[str, object] | None = None
+    meta: Maybe[Meta] = None
 
 
 class LedgerEntry(Part):
     """One posting for one order."""
 
     type: Literal["ledger.entry"] = "ledger.entry"
-    schema_version: Literal[1] = 1
+    schema_version: One = 1
     order_id: Id
     stream: Stream
     transaction_id: Id
-    sequence: Position | None = None
+    sequence: Maybe[Position] = None
     kind: EntryKind
-    amount: Amount | None = None
+    amount: Maybe[Amount] = None
     currency: Currency
-    refers_to: Id | None = None
-    entry_count: Count | None = None
-    meta: dict[str, object] | None = None
+    refers_to: Maybe[Id] = None
+    entry_count: Maybe[Count] = None
+    meta: Maybe[Meta] = None

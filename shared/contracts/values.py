@@ -1,11 +1,12 @@
-"""The values that messages and documents are made of (docs/contracts.md, section 1)."""
+"""The values that messages and documents are made of (docs/contracts.md, "Values")."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, StringConstraints
 from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema, PydanticCustomError
 
 _EDGE = (
     r"[!-9;-~\u00a1-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e\u2030-\u205e\u2060-\u2fff\u3001-\ud7ff"
@@ -21,15 +22,18 @@ AMOUNT_PATTERN = r"^-?(0|[1-9][0-9]{0,14})(\.[0-9]{1,4})?$"
 PRICE_PATTERN = r"^(0|[1-9][0-9]{0,14})(\.[0-9]{1,4})?$"
 CURRENCY_PATTERN = r"^[A-Z]{3}$"
 LARGEST_POSITION = 2147483647
+LARGEST_QUANTITY = 999_999
+
+T = TypeVar("T")
 
 
 def _integral(value: object) -> object:
     """Let a number with an integral value pass as an integer, and nothing else: no text, no boolean."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError("must be a number")  # noqa: TRY004 - pydantic reports a ValueError, a TypeError leaves it
+        raise PydanticCustomError("integer", "must be an integer")
     if isinstance(value, float):
         if not value.is_integer():
-            raise ValueError("must be an integer")
+            raise PydanticCustomError("integer", "must be an integer")
         return int(value)
     return value
 
@@ -39,22 +43,47 @@ def _as_tuple(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
+class _NeverNull:
+    """Takes `null` out of an optional member: absent is the one way to leave it out, so that hashes agree."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = handler(source)
+        inner: CoreSchema = schema["schema"] if schema["type"] == "nullable" else schema
+        return inner
+
+
 Listed = BeforeValidator(_as_tuple)
+Integral = BeforeValidator(_integral)
+Maybe = Annotated[T | None, _NeverNull()]  # may be absent, then None; an explicit null is refused
 
 Id = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=ID_PATTERN)]
 Stream = Annotated[str, StringConstraints(pattern=STREAM_PATTERN)]
 Amount = Annotated[str, StringConstraints(pattern=AMOUNT_PATTERN)]
 Price = Annotated[str, StringConstraints(pattern=PRICE_PATTERN)]
 Currency = Annotated[str, StringConstraints(pattern=CURRENCY_PATTERN)]
-Position = Annotated[int, BeforeValidator(_integral), Field(ge=1, le=LARGEST_POSITION)]
-Count = Annotated[int, BeforeValidator(_integral), Field(ge=0, le=LARGEST_POSITION)]
-Quantity = Annotated[int, BeforeValidator(_integral), Field(ge=0, le=999_999)]
+Position = Annotated[int, Integral, Field(ge=1, le=LARGEST_POSITION)]
+Following = Annotated[int, Integral, Field(ge=2, le=LARGEST_POSITION)]
+Count = Annotated[int, Integral, Field(ge=0, le=LARGEST_POSITION)]
+Quantity = Annotated[int, Integral, Field(ge=0, le=LARGEST_QUANTITY)]
+One = Annotated[Literal[1], Integral]
+Meta = dict[str, object]  # the producer's own: neither interpreted nor hashed
 
 
 class Part(BaseModel):
-    """Base of all that is read from a message: immutable, camelCase outside, unknown members refused by name."""
+    """Base of all that is read from a message: immutable, camelCase outside, unknown members refused by name.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, alias_generator=to_camel)
+    Code builds one by attribute names; what comes from outside goes through `shared.domain.validation`, which reads
+    camelCase alone.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+    )
 
 
 class Stored(BaseModel):
