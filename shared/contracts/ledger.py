@@ -36,8 +36,8 @@ class LedgerBatch(Part):
     currency: Currency
     transactions: Annotated[
         tuple[Transaction, ...],
-        Listed,
         Field(min_length=1, max_length=LARGEST_BATCH_TRANSACTIONS),
+        Listed,
     ]
     meta: Maybe[Meta] = None
 

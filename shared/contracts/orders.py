@@ -21,7 +21,7 @@ class Line(Part):
     unit_price: Price
 
 
-Lines = Annotated[tuple[Line, ...], Listed, Field(min_length=1, max_length=LARGEST_ORDER_LINES)]
+Lines = Annotated[tuple[Line, ...], Field(min_length=1, max_length=LARGEST_ORDER_LINES), Listed]
 
 
 class OrderPlaced(Part):

@@ -56,15 +56,16 @@ Listed = BeforeValidator(_as_tuple)
 Integral = BeforeValidator(_integral)
 Maybe = Annotated[T | None, _NeverNull()]  # may be absent, then None; an explicit null is refused
 
+# A limit stands before `Integral` or `Listed`: only there it reaches the JSON Schema.
 Id = Annotated[str, StringConstraints(min_length=1, max_length=63, pattern=ID_PATTERN)]
 Stream = Annotated[str, StringConstraints(pattern=STREAM_PATTERN)]
 Amount = Annotated[str, StringConstraints(pattern=AMOUNT_PATTERN)]
 Price = Annotated[str, StringConstraints(pattern=PRICE_PATTERN)]
 Currency = Annotated[str, StringConstraints(pattern=CURRENCY_PATTERN)]
-Position = Annotated[int, Integral, Field(ge=1, le=LARGEST_POSITION)]
-Following = Annotated[int, Integral, Field(ge=2, le=LARGEST_POSITION)]
-Count = Annotated[int, Integral, Field(ge=0, le=LARGEST_POSITION)]
-Quantity = Annotated[int, Integral, Field(ge=0, le=LARGEST_QUANTITY)]
+Position = Annotated[int, Field(ge=1, le=LARGEST_POSITION), Integral]
+Following = Annotated[int, Field(ge=2, le=LARGEST_POSITION), Integral]
+Count = Annotated[int, Field(ge=0, le=LARGEST_POSITION), Integral]
+Quantity = Annotated[int, Field(ge=0, le=LARGEST_QUANTITY), Integral]
 One = Annotated[Literal[1], Integral]
 Meta = dict[str, object]  # the producer's own: neither interpreted nor hashed
 

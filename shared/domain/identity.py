@@ -123,18 +123,28 @@ def cloud_event(
     Raises:
         PermanentError: INVALID_MESSAGE, which names the attribute that is wrong.
     """
-    if is_structured_event(content_type):
+    if _is_structured(content_type):
         return _event(value, value.get("data"))
-    for prefix in _PREFIXES:
-        if f"{prefix}specversion" in properties:
-            return _event({name.removeprefix(prefix): text for name, text in properties.items()
-                           if name.startswith(prefix)}, value)
-    return None
+    prefix = _binary_prefix(properties)
+    if prefix is None:
+        return None
+    attributes = {name.removeprefix(prefix): text for name, text in properties.items() if name.startswith(prefix)}
+    return _event(attributes, value)
 
 
-def is_structured_event(content_type: str | None) -> bool:
-    """Whether the body is the event itself; media types know no case."""
+def is_cloud_event(content_type: str | None, properties: Mapping[str, PropertyValue]) -> bool:
+    """Whether a message says that it is a CloudEvent, so that its key is not its MessageId."""
+    return _is_structured(content_type) or _binary_prefix(properties) is not None
+
+
+def _is_structured(content_type: str | None) -> bool:
+    """In structured mode the body is the event. Media types know no case."""
     return content_type is not None and content_type.partition(";")[0].strip().lower() == _CONTENT_TYPE
+
+
+def _binary_prefix(properties: Mapping[str, PropertyValue]) -> str | None:
+    """In binary mode the attributes are application properties."""
+    return next((prefix for prefix in _PREFIXES if f"{prefix}specversion" in properties), None)
 
 
 def _event(attributes: Mapping[str, object], data: object) -> CloudEvent:
@@ -146,6 +156,8 @@ def _event(attributes: Mapping[str, object], data: object) -> CloudEvent:
         if not isinstance(text, str) or not text:
             raise PermanentError(Reason.INVALID_MESSAGE, f"CloudEvents {name}: must be a string and not empty")
         texts[name] = text
+    if _utf16_units(texts["id"]) > MAX_MESSAGE_ID:
+        raise PermanentError(Reason.MESSAGE_KEY_MISMATCH, "CloudEvents id: longer than any message id can be")
     if not _SOURCE.fullmatch(texts["source"]):
         expected = "must be 1 to 255 printable ASCII characters without quotation mark and backslash"
         raise PermanentError(Reason.INVALID_MESSAGE, f"CloudEvents source: {expected}")
@@ -167,21 +179,23 @@ class Addressed:
 def address(body: object) -> Addressed:
     """Give a message its identity, for producers: what consumers will check is checked before it is sent.
 
-    Takes one parsed JSON value of any message type. A ledger message may leave out its `type`.
+    Takes one parsed JSON value of any message type. A ledger message may leave out its `type`. The body is sent as
+    the value is given, with its `meta`; only spaces and the spelling of numbers may differ.
 
     Raises:
         PermanentError: INVALID_MESSAGE; the description names the member.
     """
     try:
-        text = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        text = json.dumps(body)  # escapes all but ASCII, so that reading it names the place of a lone surrogate
     except (TypeError, ValueError, RecursionError) as exc:
         raise PermanentError(Reason.INVALID_MESSAGE, "body: must be a JSON value") from exc
-    value = payload.read(text, None).value
+    value = payload.read(text.encode(), None).value
     try:
         message = _message(value)
     except validation.InvalidBody as exc:
         raise PermanentError(Reason.INVALID_MESSAGE, validation.describe(exc.violations)) from None
-    return Addressed(message_id_of(message), session_id_of(message), text, message.type)
+    compact = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return Addressed(message_id_of(message), session_id_of(message), compact, message.type)
 
 
 def quarantine_message_id(role: str, sequence_number: int, enqueued_at_text: str, message_id: str | None) -> str:

@@ -58,6 +58,8 @@ def read(body: bytes, content_encoding: str | None) -> Payload:
 
 def canonical(value: object) -> bytes:
     """The RFC 8785 form of a JSON value."""
+    if _is_plain(value):
+        return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
     return rfc8785.dumps(value)  # type: ignore[arg-type]  # the library checks the value itself
 
 
@@ -81,6 +83,27 @@ def shown_name(name: str) -> str:
 def pointer(path: tuple[str | int, ...]) -> str:
     """The JSON pointer (RFC 6901) of a place, with long names cut."""
     return "".join(f"/{shown_name(str(part)).replace('~', '~0').replace('/', '~1')}" for part in path)
+
+
+def _is_plain(value: object) -> bool:
+    """Whether the standard library writes a value as RFC 8785 does, at a tenth of the time.
+
+    It differs in fractions (RFC 8785 writes them as ECMAScript does), and in the order of names beyond ASCII.
+    """
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if item is None or isinstance(item, str):
+            continue
+        if isinstance(item, dict):
+            if not all(map(str.isascii, item)):
+                return False
+            waiting.extend(item.values())
+        elif isinstance(item, list | tuple):
+            waiting.extend(item)
+        elif not isinstance(item, int) or not -LARGEST_NUMBER < item < LARGEST_NUMBER:
+            return False
+    return True
 
 
 def _invalid(what: str) -> PermanentError:

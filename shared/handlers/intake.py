@@ -92,11 +92,10 @@ class Intake:
     ) -> Checked[B]:
         facts.replay_count = _replay_count(envelope)
         original = _original(envelope)
-        if not identity.is_structured_event(envelope.content_type):
-            facts.dedup_key = original
+        if not identity.is_cloud_event(envelope.content_type, envelope.properties):
+            facts.dedup_key = original  # known even if the body can't be read
         encoding = envelope.properties.get(CONTENT_ENCODING)
         received = payload.read(envelope.body, None if encoding is None else str(encoding))
-        facts.dedup_key = None
         event = identity.cloud_event(received.value, envelope.content_type, envelope.properties)
         value = event.body if event else received.value
         key = event.key if event else original
