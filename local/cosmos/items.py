@@ -1,0 +1,293 @@
+"""Item operations and the transactional batch: the service's rules, on top of one store transaction each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from local.cosmos import charge
+from local.cosmos.definition import MAX_TTL
+from local.cosmos.errors import CosmosError
+from local.cosmos.partition import PartitionKey, key_of_document, mismatch_unless_equal
+from local.cosmos.patch import Patch
+from local.cosmos.query.condition import holds
+from local.cosmos.store import ConflictError, Container, Row, Store, Write, document_of
+from local.cosmos.values import UNDEFINED, Document, Json, canonical, dump, lookup
+
+MAX_BODY_BYTES = 2 * 1024 * 1024
+MAX_BATCH_OPERATIONS = 100
+MAX_ID_BYTES = 1023
+_FORBIDDEN_IN_ID = re.compile(r"[/\\#?]")
+
+
+@dataclass(frozen=True, slots=True)
+class Precondition:
+    """If-Match and If-None-Match: an ETag with its quotes, or *."""
+
+    if_match: str | None = None
+    if_none_match: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one operation. `body` is the item as stored, or empty."""
+
+    status: int
+    charge: float
+    etag: str | None = None
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOutcome:
+    """`failed` is the index of the operation that undid the others, or None."""
+
+    results: tuple[Outcome, ...]
+    failed: CosmosError | None = None
+
+    @property
+    def charge(self) -> float:
+        return round(sum(result.charge for result in self.results), 2)
+
+
+NO_CONDITION = Precondition()
+
+
+class Items:
+    """Create, read, replace, upsert, patch, delete, batch. Refusals are CosmosError; then nothing was written."""
+
+    def __init__(self, store: Store, consistency: str) -> None:
+        self._store = store
+        self._consistency = consistency
+
+    def read(self, container: Container, key: PartitionKey, item_id: str, condition: Precondition) -> Outcome:
+        row = self._store.get(container, key.text, item_id)
+        if row is None:
+            raise _not_found(item_id)
+        etag = self._etag(container, row)
+        if condition.if_none_match in ("*", etag):
+            return Outcome(304, charge.FLAT, etag)
+        return Outcome(200, charge.read(len(row.body), self._consistency), etag, row.body)
+
+    def create(self, container: Container, key: PartitionKey, document: Document) -> Outcome:
+        with self._store.write(container) as write:
+            return self._create(write, container, key, document)
+
+    def upsert(self, container: Container, key: PartitionKey, document: Document, condition: Precondition) -> Outcome:
+        with self._store.write(container) as write:
+            return self._upsert(write, container, key, document, condition)
+
+    def replace(
+        self, container: Container, key: PartitionKey, item_id: str, document: Document, condition: Precondition
+    ) -> Outcome:
+        with self._store.write(container) as write:
+            return self._replace(write, container, key, item_id, document, condition)
+
+    def patch(
+        self, container: Container, key: PartitionKey, item_id: str, patch: Patch, condition: Precondition
+    ) -> Outcome:
+        with self._store.write(container) as write:
+            return self._patch(write, container, key, item_id, patch, condition)
+
+    def delete(self, container: Container, key: PartitionKey, item_id: str, condition: Precondition) -> Outcome:
+        with self._store.write(container) as write:
+            return self._delete(write, container, key, item_id, condition)
+
+    def delete_key(self, container: Container, key: PartitionKey) -> None:
+        with self._store.write(container) as write:
+            write.delete_key(container, key.text)
+
+    def batch(self, container: Container, key: PartitionKey, operations: Json) -> BatchOutcome:
+        """All operations or none. The failing one has its own status, every other one 424."""
+        if not isinstance(operations, list) or not operations:
+            raise CosmosError(400, "Batch request has no operations.")
+        if len(operations) > MAX_BATCH_OPERATIONS:
+            raise CosmosError(400, "Batch request has more operations than what is supported.")
+        results: list[Outcome] = []
+        try:
+            with self._store.write(container) as write:
+                for operation in operations:
+                    results.append(self._batch_operation(write, container, key, operation))
+        except CosmosError as exc:
+            at = len(results)
+            undone = [Outcome(424, result.charge) for result in results]
+            undone.append(Outcome(exc.status, charge.FLAT))
+            undone.extend(Outcome(424, 0.0) for _ in operations[at + 1 :])
+            return BatchOutcome(tuple(undone), exc)
+        return BatchOutcome(tuple(results))
+
+    def _batch_operation(self, write: Write, container: Container, key: PartitionKey, operation: Json) -> Outcome:
+        if not isinstance(operation, dict):
+            raise CosmosError(400, "A batch operation must be a JSON object.")
+        kind, item_id, body = (operation.get(name) for name in ("operationType", "id", "resourceBody"))
+        condition = Precondition(_text(operation, "ifMatch"), _text(operation, "ifNoneMatch"))
+        if kind in {"Create", "Upsert", "Replace"} and not isinstance(body, dict):
+            raise CosmosError(400, f"The batch operation {kind} needs a resourceBody.")
+        if kind not in {"Create", "Upsert"} and not isinstance(item_id, str):
+            raise CosmosError(400, f"The batch operation {kind} needs an id.")
+        document = body if isinstance(body, dict) else {}
+        name = item_id if isinstance(item_id, str) else ""
+        match kind:
+            case "Create":
+                return self._create(write, container, key, document)
+            case "Upsert":
+                return self._upsert(write, container, key, document, condition)
+            case "Replace":
+                return self._replace(write, container, key, name, document, condition)
+            case "Patch":
+                return self._patch(write, container, key, name, Patch.read(body), condition)
+            case "Read":
+                return self.read(container, key, name, condition)
+            case "Delete":
+                return self._delete(write, container, key, name, condition)
+        raise CosmosError(400, f"The batch operation type {kind!r} is not known.")
+
+    def _create(self, write: Write, container: Container, key: PartitionKey, document: Document) -> Outcome:
+        checked_id(document)
+        mismatch_unless_equal(key, key_of_document(document, container.spec.key_path))
+        number = write.next_number()
+        row = self._row(write, container, key, document, sequence=number, version=number)
+        try:
+            write.insert(container, row, _unique_values(container, document))
+        except ConflictError:
+            raise CosmosError(409, "Entity with the specified id already exists in the system.") from None
+        return self._written(201, container, row, document, overwrites=False)
+
+    def _upsert(
+        self, write: Write, container: Container, key: PartitionKey, document: Document, condition: Precondition
+    ) -> Outcome:
+        item_id = checked_id(document)
+        if write.get(container, key.text, item_id) is not None:
+            return self._replace(write, container, key, item_id, document, condition)
+        if condition.if_match is not None:
+            raise _precondition_failed()
+        return self._create(write, container, key, document)
+
+    def _replace(
+        self,
+        write: Write,
+        container: Container,
+        key: PartitionKey,
+        item_id: str,
+        document: Document,
+        condition: Precondition,
+    ) -> Outcome:
+        checked_id(document)
+        mismatch_unless_equal(key, key_of_document(document, container.spec.key_path))
+        old = self._current(write, container, key, item_id, condition)
+        return self._overwrite(write, container, key, old, document)
+
+    def _patch(
+        self,
+        write: Write,
+        container: Container,
+        key: PartitionKey,
+        item_id: str,
+        patch: Patch,
+        condition: Precondition,
+    ) -> Outcome:
+        old = self._current(write, container, key, item_id, condition)
+        document = document_of(old)
+        if patch.condition is not None and not holds(patch.condition, document):
+            raise _precondition_failed()
+        patched = patch.apply(document)
+        if key_of_document(patched, container.spec.key_path).text != key.text:
+            raise CosmosError(400, "The patch is invalid: the partition key can't be patched.")
+        return self._overwrite(write, container, key, old, patched)
+
+    def _delete(
+        self, write: Write, container: Container, key: PartitionKey, item_id: str, condition: Precondition
+    ) -> Outcome:
+        row = self._current(write, container, key, item_id, condition)
+        write.delete(container, row)
+        return Outcome(204, charge.write(len(row.body), container.spec.indexing.terms(document_of(row))))
+
+    def _current(
+        self, write: Write, container: Container, key: PartitionKey, item_id: str, condition: Precondition
+    ) -> Row:
+        row = write.get(container, key.text, item_id)
+        if row is None:
+            raise _not_found(item_id)
+        if condition.if_match not in (None, "*", self._etag(container, row)):
+            raise _precondition_failed()
+        return row
+
+    def _overwrite(
+        self, write: Write, container: Container, key: PartitionKey, old: Row, document: Document
+    ) -> Outcome:
+        row = self._row(write, container, key, document, sequence=old.sequence, version=write.next_number())
+        try:
+            write.update(container, old, row, _unique_values(container, document))
+        except ConflictError:
+            raise CosmosError(409, "Entity with the specified id already exists in the system.") from None
+        return self._written(200, container, row, document, overwrites=True)
+
+    def _row(
+        self, write: Write, container: Container, key: PartitionKey, document: Document, *, sequence: int, version: int
+    ) -> Row:
+        rid = container.item_rid(sequence)
+        stored = document | {
+            "_rid": rid,
+            "_self": f"{container.self_link}docs/{rid}/",
+            "_etag": self._store.etag(version, container.database),
+            "_attachments": "attachments/",
+            "_ts": write.now,
+        }
+        body = dump(stored)
+        if len(body) > MAX_BODY_BYTES:
+            raise CosmosError(413, "Request size is too large.")
+        item_id = checked_id(document)
+        return Row(sequence, key.text, item_id, key.epk, version, write.now, _ttl(document), write.lsn, body)
+
+    def _written(self, status: int, container: Container, row: Row, document: Document, *, overwrites: bool) -> Outcome:
+        cost = charge.write(len(row.body), container.spec.indexing.terms(document), overwrites=overwrites)
+        return Outcome(status, cost, self._etag(container, row), row.body)
+
+    def _etag(self, container: Container, row: Row) -> str:
+        return self._store.etag(row.version, container.database)
+
+
+def checked_id(document: Document) -> str:
+    """The item's id. Refuses what is no text, empty, too long or holds / \\ # ?."""
+    item_id = document.get("id")
+    if item_id is None:
+        raise CosmosError(400, "The input content is invalid because the required properties - 'id; ' - are missing")
+    if not isinstance(item_id, str) or not item_id or _FORBIDDEN_IN_ID.search(item_id):
+        raise CosmosError(400, "The input name is invalid: an id is non-empty text without '/', '\\', '?' and '#'.")
+    if len(item_id.encode("utf-8", "surrogatepass")) > MAX_ID_BYTES:
+        raise CosmosError(400, f"The input name is invalid: it is longer than {MAX_ID_BYTES} bytes.")
+    return item_id
+
+
+def _ttl(document: Document) -> int | None:
+    if "ttl" not in document:
+        return None
+    value = document["ttl"]
+    if not isinstance(value, int) or isinstance(value, bool) or not (value == -1 or 0 < value <= MAX_TTL):
+        raise CosmosError(
+            400, f"The input ttl '{value}' is invalid. Ensure to provide a nonzero positive integer or -1."
+        )
+    return value
+
+
+def _unique_values(container: Container, document: Document) -> list[str]:
+    """One text per unique key of the container; a missing path counts as null."""
+    values = []
+    for at, paths in enumerate(container.spec.unique_keys):
+        found = [lookup(document, path) for path in paths]
+        values.append(canonical([at, *(None if value is UNDEFINED else value for value in found)]))
+    return values
+
+
+def _text(operation: Mapping[str, Json], name: str) -> str | None:
+    value = operation.get(name)
+    return value if isinstance(value, str) else None
+
+
+def _not_found(item_id: str) -> CosmosError:
+    return CosmosError(404, f"Entity with the specified id does not exist in the system. Id: {item_id}")
+
+
+def _precondition_failed() -> CosmosError:
+    return CosmosError(412, "Operation cannot be performed because one of the specified precondition is not met.")
