@@ -253,9 +253,7 @@ def decide_status(order: Order, body: OrderStatus) -> StatusVerdict:
     """
     stored = order.fulfilment
     if stored is None or stored.version < body.version:
-        return StatusSet(
-            order.model_copy(update={"fulfilment": Fulfilment(status=body.status, version=body.version)})
-        )
+        return StatusSet(order.model_copy(update={"fulfilment": Fulfilment(status=body.status, version=body.version)}))
     if stored.version > body.version:
         return StatusStale()
     return StatusDuplicate() if stored.status == body.status else StatusConflict()

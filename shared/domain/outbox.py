@@ -71,12 +71,30 @@ def check_sizes(messages: Sequence[OutgoingMessage]) -> None:
     Raises: PermanentError.
     """
     for index, message in enumerate(messages):
-        size = _encoded_bound(message)
+        size = encoded_bound(message)
         if size > LARGEST_MESSAGE_BYTES:
             raise PermanentError(
                 Reason.ITEM_TOO_LARGE,
                 f"outgoing message {index}: up to {size} bytes, at most {LARGEST_MESSAGE_BYTES} can be sent",
             )
+
+
+def encoded_bound(message: OutgoingMessage) -> int:
+    """An upper bound of a message's size on the wire, alone in its batch."""
+    texts = (
+        message.message_id,
+        message.session_id,
+        message.subject,
+        message.content_type,
+        message.correlation_id,
+        message.to,
+        message.reply_to,
+        message.reply_to_session_id,
+    )
+    # Twice: the envelope of an AMQP batch repeats ids of its first message.
+    fields = 2 * sum(len(text.encode()) for text in texts if text)
+    properties = sum(len(name.encode()) + len(str(value).encode()) + 16 for name, value in message.properties.items())
+    return len(message.body) + fields + properties + _MESSAGE_OVERHEAD_BYTES
 
 
 def check_document(document: Mapping[str, object]) -> None:
@@ -115,20 +133,3 @@ def _text(body: Mapping[str, object], member: str) -> str:
 def _stored_size(document: Mapping[str, object]) -> int:
     # As azure-cosmos sends it: compact, everything outside ASCII as \uXXXX.
     return len(json.dumps(document, separators=(",", ":")))
-
-
-def _encoded_bound(message: OutgoingMessage) -> int:
-    texts = (
-        message.message_id,
-        message.session_id,
-        message.subject,
-        message.content_type,
-        message.correlation_id,
-        message.to,
-        message.reply_to,
-        message.reply_to_session_id,
-    )
-    # Twice: the envelope of an AMQP batch repeats ids of its first message.
-    fields = 2 * sum(len(text.encode()) for text in texts if text)
-    properties = sum(len(name.encode()) + len(str(value).encode()) + 16 for name, value in message.properties.items())
-    return len(message.body) + fields + properties + _MESSAGE_OVERHEAD_BYTES

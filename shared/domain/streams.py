@@ -125,9 +125,11 @@ TABLE: Final[tuple[Row, ...]] = (
     ),
     Row(
         "no sequence; closed and complete, or this is a second `close`",
-        lambda it: not it.stream.sequenced
-        and it.stream.closed is not None
-        and (it.stream.closed.complete or it.entry.kind == "close"),
+        lambda it: (
+            not it.stream.sequenced
+            and it.stream.closed is not None
+            and (it.stream.closed.complete or it.entry.kind == "close")
+        ),
         Action.REFUSE,
         Reason.SEQUENCE_CLOSED,
         "the stream is closed",
