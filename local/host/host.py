@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import logging
 import secrets
@@ -97,13 +98,19 @@ class FunctionsHost:
         for task in self._tasks:
             task.cancel()
 
-    async def reload(self, *, drain_seconds: float = DRAIN_SECONDS) -> None:
-        """Load the app anew once the work in hand has ended.
+    async def reload(
+        self, environment: Mapping[str, str] | None = None, *, drain_seconds: float = DRAIN_SECONDS
+    ) -> None:
+        """Load the app anew once the work in hand has ended, with other settings if they are given.
 
         Raises HostError or ConfigError when it can't be loaded any more; the next reload may repair that.
         """
         async with self._reloading:
             await self._unload(drain_seconds)
+            if environment is not None:
+                self._settings = Settings(environment)
+                for instance in self._instances:
+                    instance.launch = dataclasses.replace(instance.launch, environment=environment)
             try:
                 await self._load()
             except BaseException:
@@ -131,6 +138,16 @@ class FunctionsHost:
                 listener.pause()
             else:
                 listener.resume()
+
+    @property
+    def http_functions(self) -> list[HttpFunction]:
+        """The functions with an HTTP trigger."""
+        return [function for function in self.functions if isinstance(function, HttpFunction)]
+
+    def path_of(self, function: HttpFunction) -> str:
+        """Path of an HTTP function, its route's parameters as they are written."""
+        prefix = f"/{self._config.route_prefix}" if self._config.route_prefix else ""
+        return f"{prefix}/{function.route.template.strip('/')}"
 
     @property
     def disabled(self) -> frozenset[str]:
@@ -162,8 +179,7 @@ class FunctionsHost:
                     listener.resume()
         for name in self._disabled:
             self._http.set_disabled(name, disabled=True)
-        routed = [function for function in functions if isinstance(function, HttpFunction)]
-        self._http.serve(routed, self._config.route_prefix)
+        self._http.serve(self.http_functions, self._config.route_prefix)
 
     async def _unload(self, drain_seconds: float) -> None:
         self._http.hold()

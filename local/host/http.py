@@ -29,6 +29,10 @@ class Keys:
     function: str
     master: str
 
+    def for_level(self, auth_level: str) -> str:
+        """The least key that opens a level."""
+        return self.master if auth_level == "admin" else self.function
+
     def open(self, auth_level: str, given: str) -> bool:
         """Whether the given key satisfies a function's level."""
         wanted = {"anonymous": (), "function": (self.function, self.master), "admin": (self.master,)}[auth_level]

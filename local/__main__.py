@@ -1,0 +1,193 @@
+"""`python -m local`: broker and Cosmos DB on this machine, with `--app` the function app too, until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from local import runfile
+from local.config_errors import ConfigError
+from local.cosmos.store import StoreError
+from local.host.control import ControlServer
+from local.host.errors import HostError
+from local.host.events import HostEvent
+from local.host.lines import line_of, stamped
+from local.host.watch import watch
+from local.stack import HERE, Ports, Stack, StackError, check_ports
+
+OK: Final = 0
+USAGE: Final = 2
+ENVIRONMENT: Final = 3
+INTERRUPTED: Final = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the stack; gives the exit code."""
+    options = _options(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return asyncio.run(_run(options))
+    except (ConfigError, HostError) as exc:
+        _say(f"error: {exc}", sys.stderr)
+        return USAGE
+    except (StackError, StoreError, OSError) as exc:
+        _say(f"error: {exc}", sys.stderr)
+        return ENVIRONMENT
+    except KeyboardInterrupt:  # Ctrl-C before or behind the time in which the signal is handled
+        return INTERRUPTED
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    usual = Ports()
+    parser = argparse.ArgumentParser(prog="python -m local", description=__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    add("--app", action="store_true", help="run the function app too")
+    add("--config", type=Path, metavar="FILE", help="queues, in the official emulator's format (local/Config.json)")
+    add("--data", type=Path, metavar="FILE", help="keep the database in this file (default: in memory)")
+    for name, what in (("amqp", "AMQP"), ("admin", "administration and health"), ("cosmos", "Cosmos DB")):
+        port = getattr(usual, name)
+        add(f"--{name}-port", type=_port, default=port, metavar="N", help=f"{what} ({port}; 0: a free one)")
+    add("--control-port", type=_port, default=usual.control, metavar="N", help=f"control endpoint ({usual.control})")
+    add("--no-reload", action="store_true", help="with --app: don't load the app anew when a source changes")
+    add("--debug", action="store_true", help="with --app: wait for a debugger on port 9091")
+    options = parser.parse_args(arguments)
+    for flag in ("no_reload", "debug"):
+        if getattr(options, flag) and not options.app:
+            parser.error(f"--{flag.replace('_', '-')} needs --app")
+    return options
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port (0 to 65535)")
+    return int(text)
+
+
+async def _run(options: argparse.Namespace) -> int:
+    project = Path.cwd() if (Path.cwd() / "host.json").is_file() else HERE.parent
+    stopping: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    _handle_signals(stopping)
+    ports = Ports(options.amqp_port, options.admin_port, options.cosmos_port, Ports().http, options.control_port)
+    check_ports(ports, without=() if options.app else ("http",))
+    token = secrets.token_urlsafe(32)
+    stack = Stack(
+        project,
+        app=options.app,
+        ports=ports,
+        config=options.config,
+        data=options.data,
+        debug=options.debug,
+        observers=[_print_event],
+    )
+    async with contextlib.AsyncExitStack() as closing:
+        entered = asyncio.ensure_future(closing.enter_async_context(stack))
+        either: list[asyncio.Future[Any]] = [entered, stopping]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not entered.done():  # told to stop while it was still starting
+            entered.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await entered
+            return stopping.result()
+        entered.result()
+        control = ControlServer(token, lambda: stack.host)
+        await control.start(ports.control)
+        closing.push_async_callback(control.stop)
+        await _publish(stack, control, token, closing)
+        if options.app and not options.no_reload:
+            watching = asyncio.create_task(watch(project, lambda names: _reload(stack, names)))
+            closing.callback(watching.cancel)
+        code = await stopping
+        _say("stopping: finishing what is in hand")
+    return code
+
+
+def _handle_signals(stopping: asyncio.Future[int]) -> None:
+    loop = asyncio.get_running_loop()
+
+    def stop(code: int) -> None:
+        if stopping.done():  # asked twice: no more waiting; workers end with this process
+            os._exit(code)
+        stopping.set_result(code)
+
+    for name, code in (("SIGINT", INTERRUPTED), ("SIGTERM", OK), ("SIGBREAK", OK)):
+        number = getattr(signal, name, None)
+        if number is None:
+            continue
+        try:
+            loop.add_signal_handler(number, stop, code)
+        except NotImplementedError:  # Windows
+            signal.signal(number, lambda *_, code=code: loop.call_soon_threadsafe(stop, code))
+
+
+async def _publish(stack: Stack, control: ControlServer, token: str, closing: contextlib.AsyncExitStack) -> None:
+    """Write .stack.json and say where everything is."""
+    content = {
+        "pid": os.getpid(),
+        "startedAt": time.time(),
+        "serviceBusConnection": stack.service_bus_connection,
+        "adminUrl": stack.admin_url,
+        "cosmosConnection": stack.cosmos_connection,
+        "functionsUrl": stack.http_url,
+        "functionKey": None if stack.host is None else stack.host.keys.function,
+        "controlUrl": f"http://127.0.0.1:{control.port}",
+        "controlToken": token,
+    }
+    if await asyncio.to_thread(runfile.write, stack.project, content):
+        closing.callback(runfile.remove, stack.project, token)
+    else:
+        _say(f"{runfile.NAME} belongs to another stack that is running; it is left alone")
+    _say(f"Service Bus      {stack.service_bus_connection}")
+    _say(f"Administration   {stack.admin_url}")
+    _say(f"Cosmos DB        {stack.cosmos_connection}")
+    _say(f"Control          http://127.0.0.1:{control.port} (token in {runfile.NAME})")
+    if stack.host is not None:
+        _say(f"Functions        {stack.http_url}")
+        _say("Try:")
+        for line in _examples(stack):
+            _say(f"  {line}")
+    _say("ready")
+
+
+def _examples(stack: Stack) -> list[str]:
+    """A curl line for each HTTP function."""
+    host = stack.host
+    assert host is not None  # noqa: S101  # called with the app only
+    lines = []
+    for function in host.http_functions:
+        method = "GET" if not function.methods or "GET" in function.methods else sorted(function.methods)[0]
+        header = f" -H 'x-functions-key: {host.keys.for_level(function.auth_level)}'"
+        key = "" if function.auth_level == "anonymous" else header
+        body = " -H 'content-type: application/json' -d @FILE" if method in ("POST", "PUT", "PATCH") else ""
+        lines.append(f"curl -i -X {method}{key}{body} '{stack.http_url}{host.path_of(function)}'")
+    return lines
+
+
+async def _reload(stack: Stack, names: list[str]) -> None:
+    _say(stamped(f"changed: {', '.join(names)}; loading the app anew"))
+    try:
+        await stack.reload_app()
+    except (ConfigError, HostError, StackError) as exc:
+        _say(stamped(f"error: {exc}"))
+        _say(stamped("the app is not loaded; it will be when a source changes"))
+
+
+def _print_event(event: HostEvent) -> None:
+    line = line_of(event)
+    if line is not None:
+        _say(stamped(line))
+
+
+def _say(line: str, to: TextIO | None = None) -> None:
+    print(line, file=to, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

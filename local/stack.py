@@ -1,0 +1,233 @@
+"""Broker, database and Functions host in this process, with one clock, on the usual ports or on free ones.
+
+From Python, in three lines:
+
+    async with Stack(ports="free") as stack:
+        client = ServiceBusClient.from_connection_string(stack.service_bus_connection)
+        ...
+
+As a pytest fixture:
+
+    @pytest.fixture
+    async def stack() -> AsyncIterator[Stack]:
+        async with Stack(ports="free", config=Path("tests/Config.json")) as stack:
+            yield stack
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Literal, Self
+
+from local.broker.entities import read_entities
+from local.broker.server import BrokerServer
+from local.broker.service import BrokerService
+from local.config import read_local_settings
+from local.cosmos.containers import read_containers
+from local.cosmos.server import EMULATOR_KEY, CosmosServer
+from local.host.events import HostEvent
+from local.host.host import FunctionsHost
+
+HERE: Final = Path(__file__).resolve().parent
+KEY_NAME: Final = "RootManageSharedAccessKey"
+KEY: Final = "SAS_KEY_VALUE"
+DEBUG_PORT: Final = 9091
+
+_EMULATOR_BUS: Final = re.compile(r"(?:^|;)\s*UseDevelopmentEmulator\s*=\s*true", re.IGNORECASE)
+_LOOPBACK_COSMOS: Final = re.compile(r"AccountEndpoint\s*=\s*https?://(localhost|127\.0\.0\.1|\[::1\])", re.IGNORECASE)
+
+
+class StackError(Exception):
+    """The stack can't start: the environment is to blame, and the message says what of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Where the stack listens, on loopback only. 0 takes a free port."""
+
+    amqp: int = 5672
+    admin: int = 5300
+    cosmos: int = 8081
+    http: int = 7071
+    control: int = 7073
+
+    @classmethod
+    def free(cls) -> Ports:
+        """A free port for each."""
+        return cls(0, 0, 0, 0, 0)
+
+
+_WANTS: Final = {
+    "amqp": "the broker (AMQP)",
+    "admin": "the broker's administration and health",
+    "cosmos": "Cosmos DB",
+    "http": "the Functions host (HTTP)",
+    "control": "the control endpoint",
+}
+
+
+class Stack:
+    """An async context manager that runs the stack; with `app`, the function app of the project too.
+
+    The app's settings are those of local.settings.json, overridden by the environment; connection strings of emulators
+    in them become the stack's own, whatever ports it has. `observers` are told what the app's host does.
+    """
+
+    def __init__(
+        self,
+        project: Path | None = None,
+        *,
+        app: bool = False,
+        ports: Ports | Literal["usual", "free"] = "usual",
+        config: Path | None = None,
+        containers: Path | None = None,
+        data: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        instances: int = 1,
+        debug: bool = False,
+        observers: Sequence[Callable[[HostEvent], None]] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.project = project or HERE.parent
+        self.ports = {"usual": Ports(), "free": Ports.free()}[ports] if isinstance(ports, str) else ports
+        self.service: BrokerService
+        self.broker: BrokerServer
+        self.cosmos: CosmosServer
+        self.host: FunctionsHost | None = None
+        self._app = app
+        self._config = config or HERE / "Config.json"
+        self._containers = containers or HERE / "containers.json"
+        self._data = data
+        self._settings = dict(settings or {})
+        self._instances = instances
+        self._debug = debug
+        self._observers = list(observers)
+        self._clock = clock
+        self._closing = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        """Start everything, or nothing.
+
+        Raises:
+            StackError: a port is taken or not allowed.
+            ConfigError: a file is wrong.
+            HostError: the function app, or what it needs, is wrong.
+        """
+        unused = () if self._app else ("http",)
+        check_ports(self.ports, without=("control", *unused))
+        queues, databases = read_entities(self._config), read_containers(self._containers)
+        try:
+            self.service = BrokerService(queues, clock=self._clock)
+            self._closing.callback(self.service.close)
+            self.broker = BrokerServer(self.service, key_name=KEY_NAME, key=KEY)
+            await self.broker.start(amqp_port=self.ports.amqp, admin_port=self.ports.admin)
+            self._closing.push_async_callback(self.broker.stop)
+            self.cosmos = CosmosServer(path=self._data, clock=self._clock)
+            self._closing.push_async_callback(self.cosmos.stop)
+            self.cosmos.ensure(databases)
+            await self.cosmos.start(port=self.ports.cosmos)
+            if self._app:
+                await self._start_host()
+        except BaseException:
+            await self._closing.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._closing.aclose()
+
+    async def _start_host(self) -> None:
+        self.host = FunctionsHost(
+            self.project,
+            self.service,
+            environment=self.environment(),
+            http_port=self.ports.http,
+            instances=self._instances,
+            clock=self._clock,
+            debug_port=DEBUG_PORT if self._debug else None,
+        )
+        self.host.observers.extend(self._observers)
+        await self.host.start()
+        self._closing.push_async_callback(self.host.stop)
+
+    async def reload_app(self) -> None:
+        """Load the app anew, with settings and host.json as they are now; raises what entering raises."""
+        if self.host is not None:
+            await self.host.reload(self.environment())
+
+    @property
+    def service_bus_connection(self) -> str:
+        """Connection string of the broker, in the official emulator's form."""
+        return (
+            f"Endpoint=sb://127.0.0.1:{self.broker.amqp_port};SharedAccessKeyName={KEY_NAME};"
+            f"SharedAccessKey={KEY};UseDevelopmentEmulator=true;"
+        )
+
+    @property
+    def admin_url(self) -> str:
+        """Service Bus administration and /health."""
+        return f"http://127.0.0.1:{self.broker.admin_port}"
+
+    @property
+    def cosmos_endpoint(self) -> str:
+        """Endpoint of the database account."""
+        return f"http://127.0.0.1:{self.cosmos.port}/"
+
+    @property
+    def cosmos_key(self) -> str:
+        """The official emulator's well-known key."""
+        return EMULATOR_KEY
+
+    @property
+    def cosmos_connection(self) -> str:
+        """Connection string of the database account."""
+        return f"AccountEndpoint={self.cosmos_endpoint};AccountKey={EMULATOR_KEY};"
+
+    @property
+    def http_url(self) -> str | None:
+        """Where the app's HTTP functions are, without the route prefix; None without the app."""
+        return None if self.host is None else f"http://127.0.0.1:{self.host.http_port}"
+
+    def environment(self) -> dict[str, str]:
+        """The app's settings: the file's, overridden by the environment, pointed at this stack.
+
+        Refuses an environment that would point at a real account what the file points at an emulator.
+        """
+        values = read_local_settings(self.project / "local.settings.json")
+        merged = {**values, **os.environ, **self._settings}
+        ours = ((_EMULATOR_BUS, self.service_bus_connection), (_LOOPBACK_COSMOS, self.cosmos_connection))
+        for name in values.keys() | self._settings.keys():
+            for pattern, own in ours:
+                if pattern.search(values.get(name, "") or self._settings.get(name, "")):
+                    if not pattern.search(merged[name]):
+                        raise StackError(f"setting {name}: the environment points it away from this stack; unset it")
+                    merged[name] = own
+        return merged
+
+
+def check_ports(ports: Ports, *, without: Sequence[str] = ()) -> None:
+    """Refuse a port that somebody else has, naming the port and what wants it."""
+    for each in fields(ports):
+        port = getattr(ports, each.name)
+        if port == 0 or each.name in without:
+            continue
+        with socket.socket() as probe:
+            if os.name == "posix":  # a port in TIME_WAIT is free; on Windows the option would share a taken one
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+                probe.listen(1)
+            except OSError as exc:
+                reason = "is taken" if exc.errno == errno.EADDRINUSE else f"can't be used ({exc.strerror})"
+                raise StackError(f"port {port} {reason}; {_WANTS[each.name]} wants it") from None
