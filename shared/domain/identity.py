@@ -38,9 +38,9 @@ def document_id(key: str, *, cloud_event: bool = False) -> str:
     return "~x~" + _base64url(key.encode())
 
 
-def outbox_id(key: str, *, cloud_event: bool = False) -> str:
-    """The id of the document that holds a ledger batch's messages."""
-    return "~outbox." + document_id(key, cloud_event=cloud_event)
+def outbox_id(batch: str) -> str:
+    """The id of the document that holds the messages of the ledger batch with this document id."""
+    return "~outbox." + batch
 
 
 def skip_id(what: str, first: int) -> str:
