@@ -160,8 +160,7 @@ class Queue:
             self._remove(stored)
 
     def _checked(self, message: ReceivedMessage) -> ReceivedMessage:
-        if self.dead_letter_queue is None:
-            raise BrokerError(_NOT_ALLOWED, f"Messages cannot be sent to the dead-letter queue '{self.name}'.")
+        self.refuse_sender()
         if self.options.requires_session and message.session_id is None:
             raise BrokerError(
                 _NOT_ALLOWED,
@@ -223,9 +222,7 @@ class Queue:
         return stored
 
     def ttl_of(self, message: ReceivedMessage) -> float | None:
-        """The time to live in fact: the lesser of the message's and the entity's; none in a dead-letter queue."""
-        if self.dead_letter_queue is None:
-            return None
+        """The time to live: the lesser of the message's and the entity's. In a dead-letter queue nothing expires."""
         given = [ttl for ttl in (message.ttl_seconds, self.options.default_ttl_seconds) if ttl is not None]
         return min(given) if given else None
 
@@ -299,6 +296,11 @@ class Queue:
             self._withdraw(stored)
             self._remove(stored)
         return len(doomed)
+
+    def refuse_sender(self) -> None:
+        """Raise when this is a dead-letter queue: only the broker puts messages there."""
+        if self.dead_letter_queue is None:
+            raise BrokerError(_NOT_ALLOWED, f"Messages cannot be sent to the dead-letter queue '{self.name}'.")
 
     def refuse_plain_receiver(self) -> None:
         """Raise when the queue requires sessions."""
@@ -741,7 +743,6 @@ def _dead_letter_options(options: QueueOptions) -> QueueOptions:
         options,
         name=f"{options.name}/{DEAD_LETTER_SUFFIX}",
         requires_session=False,
-        default_ttl_seconds=None,
         dead_letter_on_expiration=False,
         duplicate_detection=False,
     )

@@ -93,6 +93,19 @@ class ReceivedMessage:
                 parts.append(content.encode() if isinstance(content, str) else content)
         return b"".join(parts)
 
+    @property
+    def value(self) -> Encoded | None:
+        """The content of an amqp-value body; None when the body is another one."""
+        for code, value, _ in _sections(self.body_sections):
+            if code == _VALUE:
+                return Encoded(value)
+        return None
+
+    @property
+    def encoded_message_id(self) -> Encoded:
+        """The message id in the type that the sender gave it."""
+        return _at(codec.raw_items(self.properties or b"\x45"), _MESSAGE_ID)
+
     def with_message_id(self, message_id: str) -> ReceivedMessage:
         """The same message under an id, for a sender that set none."""
         properties = _with_field(self.properties, _MESSAGE_ID, message_id)
@@ -231,6 +244,17 @@ def encode_message(
     sections.append(message.body_sections)
     if message.footer:
         sections.append(codec.described(_FOOTER, message.footer))
+    return b"".join(sections)
+
+
+def encode_reply(correlation_id: Encoded, properties: Mapping[str, object], value: object) -> bytes:
+    """Write the answer of a request node: application properties and an amqp-value body."""
+    fields = [codec.NULL] * _CORRELATION_ID + [correlation_id]
+    sections = (
+        codec.described(_PROPERTIES, codec.encode_list(fields)),
+        codec.described(_APPLICATION_PROPERTIES, codec.encode_map(properties)),
+        codec.described(_VALUE, codec.encode(value)),
+    )
     return b"".join(sections)
 
 

@@ -244,6 +244,18 @@ class BrokerService:
         waiter.stand_in(self._for_messages.setdefault(entity.name, {}))
         self._stir(MessageReady(entity.name, None))
 
+    def next_delivery(self, queue: str, lock: SessionLock | None, *, deletes: bool) -> Delivery | None:
+        """What is there for a receiver right now."""
+        entity, now = self.broker.queue(queue), self.clock()
+        try:
+            delivery = entity.receive(now) if lock is None else entity.receive_from_session(lock, now)
+        except BrokerError:  # the session's lock ran out this very moment: its signal tells the receiver
+            delivery = None
+        self.settle_down()
+        if delivery is not None and deletes:
+            self.settle(Outcome.COMPLETED, entity.name, delivery.lock_token, lock)
+        return delivery
+
     def settle(
         self,
         outcome: Outcome,
@@ -341,21 +353,11 @@ class BrokerService:
         line = self._for_messages.get(lock or entity.name, {})
         while line:
             waiter = next(iter(line))
-            delivery = self._next(entity, lock, deletes=waiter.deletes)
+            delivery = self.next_delivery(entity.name, lock, deletes=waiter.deletes)
             if delivery is None:
                 return
             waiter.leave()
             waiter.give(delivery)
-
-    def _next(self, entity: Queue, lock: SessionLock | None, *, deletes: bool) -> Delivery | None:
-        now = self.clock()
-        try:
-            delivery = entity.receive(now) if lock is None else entity.receive_from_session(lock, now)
-        except BrokerError:  # the session's lock ran out this very moment: its signal tells the receiver
-            return None
-        if delivery is not None and deletes:
-            self.settle(Outcome.COMPLETED, entity.name, delivery.lock_token, lock)
-        return delivery
 
     def _tell(self, event: BrokerEvent) -> None:
         for observer in self.observers:

@@ -1,0 +1,527 @@
+"""Links: what a client attaches, and the queue or request node behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from local.broker import codec
+from local.broker.addresses import CBS, entity_path, managed_path
+from local.broker.cbs import put_token
+from local.broker.codec import CodecError, Described, Encoded, Symbol
+from local.broker.frames import (
+    ACCEPTED,
+    COORDINATOR,
+    DECODE_ERROR,
+    MODIFIED,
+    REJECTED,
+    RELEASED,
+    AmqpError,
+    Attach,
+    DeliveryState,
+    Detach,
+    Disposition,
+    Flow,
+    Transfer,
+    decode_composite,
+    decode_state,
+    encode_error,
+    encode_state,
+    serial_add,
+    serial_difference,
+)
+from local.broker.machine import Queue
+from local.broker.management import Management
+from local.broker.messages import BATCH_FORMAT, ReceivedMessage, parse_batch, parse_message
+from local.broker.model import BrokerError, Delivery, Outcome, SessionLock
+from local.broker.service import Waiter
+from local.broker.wire import encode_delivery, ticks
+
+if TYPE_CHECKING:
+    from local.broker.session import Session
+
+_LOG = logging.getLogger(__name__)
+_CREDIT = 1000  # as the cloud grants; a Python sender starts with credit of its own and heeds none
+_MAX_REQUEST_BYTES = 1024 * 1024
+_MAX_UNSENT_REPLIES = 1000
+_DEFAULT_ACCEPT_SECONDS = 65.0  # the cloud's wait for a next session when the client names none
+
+_SOURCE, _TARGET = 0x28, 0x29
+_ADDRESS, _FILTER = 0, 7  # fields of a source; a target's address comes first too
+_SETTLED = 1
+_SESSION_FILTER = Symbol("com.microsoft:session-filter")
+_TIMEOUT = "com.microsoft:timeout"
+
+
+class Link:
+    """One end of a link at the broker."""
+
+    def __init__(self, session: Session, attach: Attach) -> None:
+        self.session = session
+        self.name = attach.name
+        self.handle = attach.handle
+        self.service = session.connection.front.service
+        session.links[attach.handle] = self
+
+    def on_transfer(self, frame: Transfer, payload: bytes) -> None:
+        """A frame of a message came from the client."""
+
+    def on_flow(self, flow: Flow) -> None:
+        """The client tells its state."""
+
+    def pump(self) -> None:
+        """Do what credit, window and socket allow now."""
+
+    def close(self) -> None:
+        """Let go of whatever the link holds; called once, however it ends."""
+
+    def on_detach(self, frame: Detach) -> None:
+        """The client detaches."""
+        self.close()
+        self.session.forget_link(self)
+        self.session.send(Detach(self.handle, closed=frame.closed))
+
+    def detach(self, condition: str, description: str) -> None:
+        """End the link from this side."""
+        self.close()
+        self.session.forget_link(self)
+        self.session.send(Detach(self.handle, closed=True, error=encode_error(condition, description)))
+
+
+class IncomingLink(Link):
+    """A link on which the client sends."""
+
+    def __init__(self, session: Session, attach: Attach, max_message_bytes: int) -> None:
+        super().__init__(session, attach)
+        self._max_message_bytes = max_message_bytes
+        self._delivery_count = attach.initial_delivery_count or 0
+        self._credit = 0
+        self._first: Transfer | None = None
+        self._parts: list[bytes] = []
+        self._size = 0
+        answer = Attach(
+            attach.name,
+            attach.handle,
+            role=True,
+            snd_settle_mode=attach.snd_settle_mode,
+            rcv_settle_mode=attach.rcv_settle_mode,
+            source=attach.source or codec.described(_SOURCE, codec.encode_list([])),
+            target=attach.target,
+            max_message_size=max_message_bytes,
+        )
+        session.send(answer)
+        self._grant()
+
+    def accept(self, payload: bytes, message_format: int) -> Encoded:
+        """Take a whole transfer; gives its outcome."""
+        raise NotImplementedError
+
+    def refuse_size(self, size: int) -> BrokerError:
+        """The refusal of a transfer that is too large."""
+        limit = self._max_message_bytes
+        return BrokerError("amqp:link:message-size-exceeded", f"A message of {size} bytes; the limit is {limit}.")
+
+    def on_transfer(self, frame: Transfer, payload: bytes) -> None:
+        """Gather the frames of a message, no more of it than the limit allows, and answer the last one."""
+        if self._first is None:
+            if frame.delivery_id is None:
+                raise AmqpError("amqp:invalid-field", "The first frame of a transfer without delivery-id.")
+            self._first = frame
+        self._size += len(payload)
+        if self._size <= self._max_message_bytes:
+            self._parts.append(payload)
+        if frame.more and not frame.aborted:
+            return
+        first, data, size = self._first, b"".join(self._parts), self._size
+        self._first, self._parts, self._size = None, [], 0
+        if not frame.aborted:
+            state = self._outcome(data, size, first.message_format or 0)
+            if not (first.settled or frame.settled):
+                # Each transfer gets its own answer: two threads of a Python client may use one delivery id twice.
+                number = first.delivery_id or 0
+                self.session.send(Disposition(role=True, first=number, last=number, settled=True, state=state))
+        self._delivery_count = serial_add(self._delivery_count, 1)
+        self._credit -= 1
+        if self._credit <= _CREDIT // 2:
+            self._grant()
+
+    def _outcome(self, data: bytes, size: int, message_format: int) -> Encoded:
+        try:
+            if size > self._max_message_bytes:
+                raise self.refuse_size(size)
+            return self.accept(data, message_format)
+        except BrokerError as exc:
+            return encode_state(REJECTED, encode_error(exc.condition, exc.description))
+        except CodecError as exc:
+            return encode_state(REJECTED, encode_error(DECODE_ERROR, f"The message cannot be decoded: {exc}."))
+
+    def _grant(self) -> None:
+        self._credit = _CREDIT
+        self.session.flow(self.handle, delivery_count=self._delivery_count, credit=_CREDIT)
+
+
+class QueueSender(IncomingLink):
+    """A client sends to a queue."""
+
+    def __init__(self, session: Session, attach: Attach, queue: Queue) -> None:
+        self._queue = queue
+        super().__init__(session, attach, queue.options.max_message_bytes)
+
+    def accept(self, payload: bytes, message_format: int) -> Encoded:
+        """Store the message, or all messages of a batch."""
+        messages = parse_batch(payload) if message_format == BATCH_FORMAT else [parse_message(payload)]
+        self.service.send(self._queue.name, messages)
+        return encode_state(ACCEPTED)
+
+    def refuse_size(self, size: int) -> BrokerError:
+        """The entity's own words."""
+        return self._queue.too_large(size)
+
+
+class RequestLink(IncomingLink):
+    """A client sends requests to a node; answers go to a reply link of the node."""
+
+    def __init__(
+        self, session: Session, attach: Attach, node: str, respond: Callable[[ReceivedMessage], bytes]
+    ) -> None:
+        self._node = node
+        self._respond = respond
+        super().__init__(session, attach, _MAX_REQUEST_BYTES)
+
+    def accept(self, payload: bytes, message_format: int) -> Encoded:  # noqa: ARG002 - a request is one message
+        """Answer the request."""
+        request = parse_message(payload)
+        answer = self._respond(request)
+        link = self._reply_link(request.reply_to)
+        if link is None:
+            _LOG.warning("A request to %s has nowhere to be answered: reply-to %r", self._node, request.reply_to)
+        else:
+            link.reply(answer)
+        return encode_state(ACCEPTED)
+
+    def _reply_link(self, reply_to: str | None) -> ReplyLink | None:
+        """Reply addresses are only unique within a connection, and Python's and Java's hardly within that."""
+        sessions = [self.session, *(s for s in self.session.connection.sessions.values() if s is not self.session)]
+        links = [link for session in sessions for link in session.links.values() if isinstance(link, ReplyLink)]
+        here = [link for link in links if link.node == self._node]
+        return next((link for link in here if link.address == reply_to), next(iter(here), None))
+
+
+class OutgoingLink(Link):
+    """A link on which the client receives."""
+
+    def __init__(self, session: Session, attach: Attach) -> None:
+        super().__init__(session, attach)
+        self.credit = 0
+        self._delivery_count = 0
+
+    def on_flow(self, flow: Flow) -> None:
+        """Take the credit as the client states it: absolute, and often stated again."""
+        if flow.link_credit is not None:
+            behind = serial_difference(self._delivery_count, flow.delivery_count or 0)
+            self.credit = max(0, flow.link_credit - behind)
+        if flow.drain:
+            self.drain()
+            self._delivery_count = serial_add(self._delivery_count, self.credit)
+            self.credit = 0
+            self.session.flow(self.handle, delivery_count=self._delivery_count, credit=0, drain=True)
+        elif flow.echo:
+            self.session.flow(self.handle, delivery_count=self._delivery_count, credit=self.credit)
+        self.pump()
+
+    def drain(self) -> None:
+        """Use up credit with what is there right now."""
+
+    def transmit(
+        self, tag: bytes, payload: bytes, on_disposition: Callable[[Disposition], Encoded | None] | None = None
+    ) -> None:
+        """Send one message for one credit."""
+        self.credit -= 1
+        self._delivery_count = serial_add(self._delivery_count, 1)
+        self.session.deliver(self, tag, payload, on_disposition=on_disposition)
+
+
+class ReplyLink(OutgoingLink):
+    """Answers of a request node."""
+
+    def __init__(self, session: Session, attach: Attach, node: str, address: str | None) -> None:
+        super().__init__(session, attach)
+        self.node = node
+        self.address = address
+        self._unsent: deque[bytes] = deque()
+        self._sent = 0
+        session.send(_receiver_answer(attach, attach.source))
+
+    def reply(self, payload: bytes) -> None:
+        """Send an answer, now or when there is credit."""
+        if len(self._unsent) >= _MAX_UNSENT_REPLIES:
+            raise AmqpError("amqp:resource-limit-exceeded", f"{_MAX_UNSENT_REPLIES} answers wait for credit.")
+        self._unsent.append(payload)
+        self.pump()
+
+    def pump(self) -> None:
+        """Send what credit allows."""
+        while self._unsent and self.credit > 0 and self.session.can_deliver:
+            self._sent += 1
+            self.transmit(self._sent.to_bytes(4, "big"), self._unsent.popleft())
+
+    drain = pump
+
+
+class QueueReceiver(OutgoingLink):
+    """A client receives from a queue, or from the session that it holds."""
+
+    def __init__(self, session: Session, attach: Attach, queue: Queue, lock: SessionLock | None) -> None:
+        super().__init__(session, attach)
+        self.lock = lock
+        self._queue = queue
+        self._deletes = attach.snd_settle_mode == _SETTLED
+        self._waiter: Waiter[Delivery] | None = None
+        if lock is None:
+            session.send(_receiver_answer(attach, attach.source))
+        else:
+            self.service.session_losses[lock] = lambda: session.connection.guard(self._on_lock_lost)
+            properties: dict[object, object] = {
+                Symbol("com.microsoft:locked-until-utc"): codec.long(ticks(lock.locked_until))
+            }
+            session.send(_receiver_answer(attach, _with_session(attach.source, lock.session_id), properties))
+
+    def pump(self) -> None:
+        """Stand in line for a message while there is credit, and leave it when there is none."""
+        if self.credit <= 0:
+            self._leave_line()
+        elif self._waiter is None and self.session.can_deliver:
+            self._waiter = Waiter(self._on_given, self.name, self._deletes)
+            if self.lock is None:
+                self.service.wait_in_queue(self._queue.name, self._waiter)
+            else:
+                self.service.wait_in_session(self.lock, self._waiter)
+
+    def drain(self) -> None:
+        """Take what is there."""
+        while self.credit > 0 and self.session.can_deliver:
+            delivery = self.service.next_delivery(self._queue.name, self.lock, deletes=self._deletes)
+            if delivery is None:
+                break
+            self._deliver(delivery)
+
+    def close(self) -> None:
+        """A session is free again at once; messages of a plain queue stay locked until their time is up."""
+        self._leave_line()
+        if self.lock is not None:
+            self.service.release_session(self.lock)
+
+    def _leave_line(self) -> None:
+        if self._waiter is not None:
+            self._waiter.leave()
+            self._waiter = None
+
+    def _on_given(self, delivery: Delivery | None) -> None:
+        self._waiter = None
+        if delivery is not None:
+            self.session.connection.guard(lambda: self._deliver(delivery))
+            self.session.connection.guard(self.pump)
+
+    def _on_lock_lost(self) -> None:
+        self.detach(
+            "com.microsoft:session-lock-lost",
+            "The session lock has expired on the session. Accept the session again to receive its messages.",
+        )
+
+    def _deliver(self, delivery: Delivery) -> None:
+        payload = encode_delivery(self._queue, delivery, is_locked=not self._deletes)
+        settle = None if self._deletes else partial(self._on_disposition, delivery)
+        self.transmit(delivery.lock_token.bytes_le, payload, settle)
+
+    def _on_disposition(self, delivery: Delivery, disposition: Disposition) -> Encoded | None:
+        """Settle as the client asks; gives the state to answer with, which must name the outcome that was asked for."""
+        if disposition.state is None or disposition.state == codec.NULL:
+            return None  # settled without an outcome: the lock runs out
+        state = decode_state(disposition.state)
+        outcome, texts, properties = _settlement(state)
+        try:
+            self.service.settle(
+                outcome, self._queue.name, delivery.lock_token, self.lock, properties=properties, texts=texts
+            )
+        except BrokerError as exc:
+            return encode_state(REJECTED, encode_error(exc.condition, exc.description))
+        return encode_state(state.code)
+
+
+class PendingReceiver(Link):
+    """A client waits for the next session: its attach is answered when there is one, or when its time is up."""
+
+    def __init__(self, session: Session, attach: Attach, queue: Queue) -> None:
+        super().__init__(session, attach)
+        self._attach = attach
+        self._queue = queue
+        self._flow: Flow | None = None  # said before the answer; counts once there is one
+        self._waiter: Waiter[SessionLock] = Waiter(self._on_given, attach.name)
+        timeout = (attach.properties or {}).get(_TIMEOUT)
+        seconds = timeout / 1000 if isinstance(timeout, int) else _DEFAULT_ACCEPT_SECONDS
+        guard = session.connection.guard
+        self._timer = asyncio.get_running_loop().call_later(seconds, lambda: guard(self._on_timeout))
+        self.service.wait_for_session(queue.name, self._waiter)
+
+    def on_flow(self, flow: Flow) -> None:
+        """Keep it for the link to be."""
+        self._flow = flow
+
+    def on_detach(self, frame: Detach) -> None:
+        """The client no longer waits."""
+        self.close()
+        self.session.send(_refusal(self._attach))
+        super().on_detach(frame)
+
+    def close(self) -> None:
+        """Stop waiting."""
+        self._waiter.leave()
+        self._timer.cancel()
+
+    def _on_given(self, lock: SessionLock | None) -> None:
+        self._timer.cancel()
+        if lock is not None:
+            self.session.connection.guard(lambda: self._become_receiver(lock))
+
+    def _become_receiver(self, lock: SessionLock) -> None:
+        link = QueueReceiver(self.session, self._attach, self._queue, lock)
+        if self._flow is not None:
+            link.on_flow(self._flow)
+
+    def _on_timeout(self) -> None:
+        self.session.send(_refusal(self._attach))
+        self.detach("com.microsoft:timeout", "No session with messages became available within the time allowed.")
+
+
+def attach(session: Session, frame: Attach) -> None:
+    """Make the link that a client attaches, or refuse it: an attach without source and target, then a detach."""
+    try:
+        _make(session, frame)
+    except (BrokerError, CodecError) as exc:
+        error = exc if isinstance(exc, BrokerError) else BrokerError(DECODE_ERROR, f"The link's terminus: {exc}.")
+        session.links.pop(frame.handle, None)
+        session.send(_refusal(frame))
+        session.send(Detach(frame.handle, closed=True, error=encode_error(error.condition, error.description)))
+
+
+def _make(session: Session, frame: Attach) -> None:
+    connection = session.connection
+    code, fields = decode_composite((frame.source if frame.role else frame.target) or b"")
+    if code == COORDINATOR:
+        raise BrokerError("amqp:not-implemented", "Transactions are not available in this broker.")
+    if code != (_SOURCE if frame.role else _TARGET):
+        raise BrokerError("amqp:invalid-field", f"0x{code:02x} describes no terminus.")
+    address = _text(fields, _ADDRESS)
+    if address is None:
+        raise BrokerError("amqp:invalid-field", f"The link '{frame.name}' has no address.")
+    path = entity_path(address)
+    if path.lower() == CBS:
+        _make_request_link(session, frame, CBS, partial(put_token, key=connection.front.key, claims=connection.claims))
+        return
+    managed = managed_path(path)
+    if not connection.claims.cover(managed or path):
+        raise BrokerError("amqp:unauthorized-access", f"Unauthorized access. No token was put for '{path}'.")
+    queue = connection.front.service.broker.queue(managed or path)
+    if managed is not None:
+        management = Management(connection.front.service, queue, connection.session_lock)
+        _make_request_link(session, frame, path.lower(), management.respond)
+    elif not frame.role:
+        queue.refuse_sender()
+        QueueSender(session, frame, queue)
+    else:
+        _make_receiver(session, frame, queue, fields)
+
+
+def _make_request_link(
+    session: Session, frame: Attach, node: str, respond: Callable[[ReceivedMessage], bytes]
+) -> None:
+    if frame.role:
+        target = decode_composite(frame.target)[1] if frame.target else []
+        ReplyLink(session, frame, node, _text(target, _ADDRESS))
+    else:
+        RequestLink(session, frame, node, respond)
+
+
+def _make_receiver(session: Session, frame: Attach, queue: Queue, source: list[Encoded]) -> None:
+    has_filter, session_id = _session_filter(source)
+    if not has_filter:
+        queue.refuse_plain_receiver()
+        QueueReceiver(session, frame, queue, None)
+    elif session_id is None:
+        queue.refuse_session_receiver()
+        PendingReceiver(session, frame, queue)
+    else:
+        lock = session.connection.front.service.accept_named(queue.name, session_id, owner=frame.name)
+        QueueReceiver(session, frame, queue, lock)
+
+
+def _session_filter(source: list[Encoded]) -> tuple[bool, str | None]:
+    """Whether the source has a session filter, and for which session. A null value stands for the next one."""
+    raw = source[_FILTER] if len(source) > _FILTER else codec.NULL
+    filters = {} if raw == codec.NULL else codec.raw_map(raw)
+    if _SESSION_FILTER not in filters:
+        return False, None
+    value = codec.decode_one(filters[_SESSION_FILTER])
+    if isinstance(value, Described):  # some libraries describe the value, as other filters are
+        value = value.value
+    if value is not None and not isinstance(value, str):
+        raise BrokerError("com.microsoft:argument-error", "The session filter's value is no string.")
+    return True, value
+
+
+def _with_session(source: Encoded | None, session_id: str) -> Encoded:
+    """The client's source with the session that it was given; all else, the address above all, as Python sent it."""
+    _, fields = decode_composite(source or b"")
+    fields += [codec.NULL] * (_FILTER + 1 - len(fields))
+    fields[_FILTER] = codec.encode_map({_SESSION_FILTER: session_id})
+    return codec.described(_SOURCE, codec.encode_list(fields))
+
+
+def _receiver_answer(
+    attach: Attach, source: Encoded | None, properties: dict[object, object] | None = None
+) -> Attach:
+    return Attach(
+        attach.name,
+        attach.handle,
+        role=False,
+        snd_settle_mode=attach.snd_settle_mode,
+        rcv_settle_mode=attach.rcv_settle_mode,
+        source=source,
+        target=attach.target or codec.described(_TARGET, codec.encode_list([])),
+        initial_delivery_count=0,
+        properties=properties,
+    )
+
+
+def _refusal(attach: Attach) -> Attach:
+    return Attach(attach.name, attach.handle, role=not attach.role, initial_delivery_count=0)
+
+
+def _settlement(state: DeliveryState) -> tuple[Outcome, tuple[str | None, str | None], dict[str, object]]:
+    """What an outcome on the wire asks for: the settlement, the dead-letter texts, the properties to set."""
+    properties = dict(state.properties)
+    if state.code == REJECTED:
+        reason, description = (_dead_letter_text(properties.pop(key, None)) for key in _DEAD_LETTER_TEXTS)
+        return Outcome.DEAD_LETTERED, (reason, description), properties
+    if state.code == MODIFIED:
+        return Outcome.DEFERRED if state.is_undeliverable_here else Outcome.ABANDONED, (None, None), properties
+    return Outcome.RELEASED if state.code == RELEASED else Outcome.COMPLETED, (None, None), {}
+
+
+_DEAD_LETTER_TEXTS = ("DeadLetterReason", "DeadLetterErrorDescription")
+
+
+def _dead_letter_text(raw: object) -> str | None:
+    value = codec.decode_one(raw) if isinstance(raw, Encoded) else None
+    return value if isinstance(value, str) else None
+
+
+def _text(fields: list[Encoded], index: int) -> str | None:
+    value = codec.decode_one(fields[index]) if index < len(fields) else None
+    if value is not None and not isinstance(value, str):
+        raise CodecError("the address is no string")
+    return value
