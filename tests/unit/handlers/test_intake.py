@@ -1,4 +1,4 @@
-"""From a delivery to a checked message: seven steps in their order (C07 to C11, D12, D18 to D22, D50, R17, R26, R45)."""
+"""From a delivery to a checked message: seven steps in order (C07 to C11, D12, D18 to D22, D50, R17, R26, R45)."""
 
 from __future__ import annotations
 
