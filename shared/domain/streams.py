@@ -106,7 +106,10 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row; the first whose condition holds decides. `when` is the condition in words, for the docs."""
+    """One row; the first whose condition holds decides.
+
+    In words: `when` is the condition, for the docs; `says` is what happens, or why an entry is refused.
+    """
 
     when: str
     holds: Callable[[Situation], bool]
@@ -138,6 +141,7 @@ TABLE: Final[tuple[Row, ...]] = (
         "no sequence, otherwise",
         lambda it: not it.stream.sequenced,
         Action.APPLY,
+        says="apply",
     ),
     Row(
         "sequence < next",
@@ -157,6 +161,7 @@ TABLE: Final[tuple[Row, ...]] = (
         "sequence = next",
         lambda it: it.sequence == it.next,
         Action.APPLY,
+        says="apply, and release held successors",
     ),
     Row(
         "sequence > next, number already held by another entry",
@@ -169,6 +174,7 @@ TABLE: Final[tuple[Row, ...]] = (
         "sequence > next, fewer than `HELD_MAX_PER_STREAM` held",
         lambda it: len(it.stream.held) < it.held_max,
         Action.HOLD,
+        says="store as `held`, complete",
     ),
     Row(
         "sequence > next, held full",
