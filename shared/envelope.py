@@ -55,3 +55,22 @@ class OutgoingMessage:
     reply_to: str | None = None
     reply_to_session_id: str | None = None
     properties: Mapping[str, PropertyValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """One HTTP request; header names are lower-case."""
+
+    body: bytes
+    headers: Mapping[str, str]
+    traceparent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """What an HTTP function answers."""
+
+    status: int
+    body: bytes
+    content_type: str = "application/json"
+    headers: Mapping[str, str] = field(default_factory=dict)

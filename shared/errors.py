@@ -77,4 +77,8 @@ class PermanentError(AppError):
 
 
 class ConfigurationError(Exception):
-    """The app's own settings are wrong; the text names each of them."""
+    """The app's own settings are wrong; the text names each of them, `names` gives the names alone."""
+
+    def __init__(self, *faults: str) -> None:
+        super().__init__("; ".join(faults))
+        self.names = tuple(fault.partition(":")[0] for fault in faults)

@@ -118,11 +118,11 @@ class Documents(Protocol):
         """Read a document; None if there is none."""
         ...
 
-    async def create(self, container: Container, partition: str, document: Json) -> Written | Conflict:
+    async def create(self, container: Container, document: Json) -> Written | Conflict:
         """Create a document unless its id is taken: the only arbiter of who was first."""
         ...
 
-    async def replace(self, container: Container, partition: str, document: Json, etag: str) -> Written | Stale:
+    async def replace(self, container: Container, document: Json, etag: str) -> Written | Stale:
         """Replace a document whose ETag is still `etag`."""
         ...
 

@@ -143,6 +143,7 @@ class Command(Stored):
     kind: Literal["order.amended", "order.cancelled"]
     sequence: int | None = None
     record: Record
+    ttl: int | None = None
 
 
 class LedgerBatchRecord(Stored):
@@ -156,6 +157,7 @@ class LedgerBatchRecord(Stored):
     batch_sequence: int | None = None
     currency: str
     record: Record
+    ttl: int | None = None
 
 
 class LedgerOutbox(Stored):
