@@ -423,7 +423,7 @@ def _make(session: Session, frame: Attach) -> None:
         _make_request_link(session, frame, CBS, partial(put_token, key=connection.front.key, claims=connection.claims))
         return
     managed = managed_path(path)
-    if not connection.claims.cover(managed or path):
+    if not connection.claims.cover(path):
         raise BrokerError("amqp:unauthorized-access", f"Unauthorized access. No token was put for '{path}'.")
     queue = connection.front.service.broker.queue(managed or path)
     if managed is not None:
