@@ -208,7 +208,7 @@ def _status(order: Order, message: Message) -> tuple[Order, Reasons]:
     status, version = message.text("status"), message.number("version") or 0
     stored = order.fulfilment
     if stored is None or stored[1] < version:
-        return replace(order, fulfilment=(status, version), revision=order.revision + 1), NOTHING
+        return replace(order, fulfilment=(status, version)), NOTHING
     if stored[1] == version and stored[0] != status:
         return order, MISMATCH
     return order, NOTHING

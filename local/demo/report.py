@@ -102,7 +102,7 @@ def _say_verdict(console: Console, verdict: Verdict) -> None:
     if len(verdict.violations) > MOST_SHOWN:
         console.print(f"... and {len(verdict.violations) - MOST_SHOWN} more violations")
     if verdict.is_proven:
-        console.print("PROVEN: each message was applied once and in order, held, or parked with its reason", style="green")
+        console.print("PROVEN: each message applied once and in order, held, or parked with a reason", style="green")
     else:
         console.print(f"NOT PROVEN: {len(verdict.violations)} violations", style="red")
 
