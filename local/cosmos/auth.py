@@ -8,6 +8,7 @@ import hashlib
 import hmac
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from urllib.parse import unquote
 
 from local.cosmos.errors import CosmosError
@@ -49,16 +50,21 @@ def check(key: bytes, verb: str, segments: list[str], headers: dict[str, str], n
             f"payload is not built as per the protocol. Server used the following payload to sign: "
             f"'{verb.lower()}\n{resource_type}\n{link}\n{date.lower()}\n{http_date.lower()}\n'",
         )
-    try:
-        sent = parsedate_to_datetime(date or http_date)
-    except ValueError as exc:
-        raise CosmosError(401, "The header x-ms-date is missing or no RFC 1123 date.") from exc
-    if abs((sent if sent.tzinfo else sent.replace(tzinfo=UTC)).timestamp() - now) > CLOCK_TOLERANCE_SECONDS:
+    if abs(_seconds(date or http_date) - now) > CLOCK_TOLERANCE_SECONDS:
         raise CosmosError(
             403,
             "The authorization token is not valid at the current time. Please create another token and retry (token "
             f"time: {date or http_date}, server time: {datetime.fromtimestamp(now, UTC):%a, %d %b %Y %H:%M:%S} GMT).",
         )
+
+
+@lru_cache(maxsize=16)
+def _seconds(date: str) -> float:
+    try:
+        sent = parsedate_to_datetime(date)
+    except ValueError as exc:
+        raise CosmosError(401, "The header x-ms-date is missing or no RFC 1123 date.") from exc
+    return (sent if sent.tzinfo else sent.replace(tzinfo=UTC)).timestamp()
 
 
 def decoded_key(text: str) -> bytes:

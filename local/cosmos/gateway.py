@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from email.utils import formatdate
-from functools import partial
+from functools import lru_cache, partial
 from urllib.parse import unquote
 
 from local.cosmos import auth, charge, feed
@@ -95,7 +95,7 @@ class Gateway:
 
     def answer(self, request: Request) -> Response:
         path = request.target.partition("?")[0]
-        call = _Call(request, [unquote(part) for part in path.strip("/").split("/")] if path != "/" else [])
+        call = _Call(request, list(_segments(path)))
         sub_status = 0
         try:
             auth.check(self._key, request.method, call.segments, request.headers, self._wall_clock())
@@ -411,6 +411,12 @@ class Gateway:
         response.headers["x-ms-session-token"] = ",".join(f"{each.id}:-1#{self._store.lsn}" for each in ranges)
         response.headers["x-ms-documentdb-partitionkeyrangeid"] = ranges[0].id
         return response
+
+
+@lru_cache(maxsize=1024)
+def _segments(path: str) -> tuple[str, ...]:
+    # Split first: an id may hold an escaped slash's neighbours, a % or a +.
+    return tuple(unquote(part) for part in path.strip("/").split("/")) if path != "/" else ()
 
 
 def _key(call: _Call) -> PartitionKey:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from local.cosmos import charge
 from local.cosmos.definition import MAX_TTL
 from local.cosmos.errors import CosmosError
-from local.cosmos.partition import PartitionKey, key_of_document, mismatch_unless_equal
+from local.cosmos.partition import PartitionKey, refuse_mismatch
 from local.cosmos.patch import Patch
 from local.cosmos.query.condition import holds
 from local.cosmos.store import ConflictError, Container, Row, Store, Write, document_of
@@ -145,7 +145,7 @@ class Items:
 
     def _create(self, write: Write, container: Container, key: PartitionKey, document: Document) -> Outcome:
         checked_id(document)
-        mismatch_unless_equal(key, key_of_document(document, container.spec.key_path))
+        refuse_mismatch(key, document, container.spec.key_path)
         number = write.next_number()
         row = self._row(write, container, key, document, sequence=number, version=number)
         try:
@@ -174,7 +174,7 @@ class Items:
         condition: Precondition,
     ) -> Outcome:
         checked_id(document)
-        mismatch_unless_equal(key, key_of_document(document, container.spec.key_path))
+        refuse_mismatch(key, document, container.spec.key_path)
         old = self._current(write, container, key, item_id, condition)
         return self._overwrite(write, container, key, old, document)
 
@@ -192,8 +192,7 @@ class Items:
         if patch.condition is not None and not holds(patch.condition, document):
             raise _precondition_failed()
         patched = patch.apply(document)
-        if key_of_document(patched, container.spec.key_path).text != key.text:
-            raise CosmosError(400, "The patch is invalid: the partition key can't be patched.")
+        refuse_mismatch(key, patched, container.spec.key_path)
         return self._overwrite(write, container, key, old, patched)
 
     def _delete(

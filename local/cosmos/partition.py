@@ -9,9 +9,10 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
+from json.encoder import encode_basestring
 
 from local.cosmos.errors import PARTITION_KEY_MISMATCH, PARTITION_KEY_RANGE_GONE, CosmosError
-from local.cosmos.values import UNDEFINED, Document, Value, dump, lookup, parse
+from local.cosmos.values import UNDEFINED, Document, Undefined, Value, dump, lookup, parse
 
 MAX_KEY_BYTES = 2048
 _MASK = (1 << 64) - 1
@@ -47,22 +48,24 @@ def key_from_header(text: str) -> PartitionKey:
     return key_of(UNDEFINED if value == {} else value)
 
 
-def key_of_document(document: Document, path: tuple[str, ...]) -> PartitionKey:
-    return key_of(lookup(document, path))
-
-
 def key_of(value: Value) -> PartitionKey:
-    if isinstance(value, list | dict):
-        raise _mismatch()
     if isinstance(value, str) and len(value.encode("utf-8", "surrogatepass")) > MAX_KEY_BYTES:
         raise CosmosError(400, f"The partition key value is longer than {MAX_KEY_BYTES} bytes.")
-    text = "[{}]" if value is UNDEFINED else dump([value]).decode()
-    return PartitionKey(text, _effective(value))
+    return PartitionKey(_text(value), _effective(value))
 
 
-def mismatch_unless_equal(header: PartitionKey, document: PartitionKey) -> None:
-    if header.text != document.text:
+def refuse_mismatch(key: PartitionKey, document: Document, path: tuple[str, ...]) -> None:
+    """Refuse a document whose own key is not the one that the request names."""
+    if _text(lookup(document, path)) != key.text:
         raise _mismatch()
+
+
+def _text(value: Value) -> str:
+    if isinstance(value, list | dict):
+        raise _mismatch()
+    if isinstance(value, str) and value.isascii():
+        return f"[{encode_basestring(value)}]"
+    return "[{}]" if isinstance(value, Undefined) else dump([value]).decode()
 
 
 def _mismatch() -> CosmosError:

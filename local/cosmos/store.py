@@ -2,8 +2,9 @@
 
 Every write is one SQLite transaction in WAL mode, so what was acknowledged survives the death of the process, and a
 batch is there as a whole or not at all. The file is locked while it is open: a second process is refused.
-Two counters, kept in the same transactions, give order: `number` (one per written version: ETags and insertion order)
-and `lsn` (one per transaction: change feed, session tokens). Neither is ever used twice, whatever is deleted.
+Two counters give order: `number` (one per written version: ETags and insertion order) and `lsn` (one per transaction:
+change feed, session tokens). Neither is ever used twice, whatever is deleted: the file holds a number that both are
+below, moved on by a thousand when it is reached, and a file that is opened again goes on from there.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from local.cosmos.values import Document, dump, parse
 
 _FORMAT = 1
 _PURGE_SECONDS = 60
+_RESERVE = 1000
 _SCHEMA = """
-CREATE TABLE counters (lsn INTEGER NOT NULL, number INTEGER NOT NULL);
-INSERT INTO counters VALUES (0, 0);
+CREATE TABLE counters (reserved INTEGER NOT NULL);
+INSERT INTO counters VALUES (0);
 CREATE TABLE databases (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, rid BLOB NOT NULL UNIQUE,
     version INTEGER NOT NULL, ts INTEGER NOT NULL);
 CREATE TABLE containers (number INTEGER PRIMARY KEY AUTOINCREMENT, database INTEGER NOT NULL, id TEXT NOT NULL,
@@ -147,9 +149,10 @@ class Store:
     def __init__(self, path: Path | None, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._db = _open(path)
-        self.lsn: int
-        self.number: int
-        self.lsn, self.number = self._db.execute("SELECT lsn, number FROM counters").fetchone()
+        [reserved] = self._db.execute("SELECT reserved FROM counters").fetchone()
+        self.reserved: int = reserved
+        self.lsn: int = reserved
+        self.number: int = reserved
         self.databases: dict[str, Database] = {}
         by_number: dict[int, Database] = {}
         for row in self._db.execute("SELECT number, id, rid, version, ts FROM databases ORDER BY number"):
@@ -223,11 +226,13 @@ class Write:
         if kind is not None:
             self._db.execute("ROLLBACK")
             return
-        if self._changed:
-            self._db.execute("UPDATE counters SET lsn = ?, number = ?", (self.lsn, self.number))
+        store = self._store
+        if self._changed and self.number > store.reserved:
+            self._db.execute("UPDATE counters SET reserved = ?", (self.number + _RESERVE,))
         self._db.execute("COMMIT")
         if self._changed:
-            self._store.lsn, self._store.number = self.lsn, self.number
+            store.reserved = store.reserved if self.number <= store.reserved else self.number + _RESERVE
+            store.lsn, store.number = self.lsn, self.number
 
     def next_number(self) -> int:
         self._changed = True

@@ -156,7 +156,9 @@ _TOKEN = re.compile(
 )
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", '"': '"', "'": "'", "\\": "\\", "/": "/"}
 _COMPARISONS = {"=", "!=", "<", "<=", ">", ">="}
-_MAX_DEPTH = 100
+# Bounds on nesting and on operators in a row keep the parser, and what it makes, within Python's own stack.
+_MAX_DEPTH = 40
+_MAX_CHAIN = 200
 _T = TypeVar("_T")
 
 
@@ -360,9 +362,12 @@ class _Parser:
 
     def _chain(self, operators: tuple[str, ...], rule: Callable[[], Node]) -> Node:
         node = rule()
-        while (operator := next((each for each in operators if self._accept(each)), None)) is not None:
+        for _ in range(_MAX_CHAIN):
+            operator = next((each for each in operators if self._accept(each)), None)
+            if operator is None:
+                return node
             node = Binary(operator, node, rule())
-        return node
+        raise refused(f"it has more than {_MAX_CHAIN} operators {operators[0]} in a row")
 
     def _unary(self) -> Node:
         for operator in ("NOT", "-", "+"):
