@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import time
@@ -56,12 +57,13 @@ class Launch:
 class Worker:
     """One process that is up: its channel and the invocations that it has not answered."""
 
-    def __init__(self, instance: int, emit: Emit) -> None:
+    def __init__(self, instance: int, emit: Emit, on_leaving: Callable[[], None]) -> None:
         self.functions: Sequence[Header] = ()
         self.pid = 0
         self.ended: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         self._instance = instance
         self._emit = emit
+        self._on_leaving = on_leaving  # told before the first invocation fails, so that none follows it into death
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._waiting: dict[str, asyncio.Future[Result]] = {}
@@ -177,8 +179,13 @@ class Worker:
 
     def kill(self) -> None:
         """End the process at once, as kill -9 does."""
-        if self._process is not None and self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
+        self._on_leaving()
+        if self._process is None or self._process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            if os.name == "posix":
+                os.kill(self.pid, signal.SIGKILL)  # Process.kill may take the exit code away from asyncio's watcher
+            else:
                 self._process.kill()
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
@@ -195,10 +202,13 @@ class Worker:
                 answered.set_result(Result(Ending.SUCCEEDED, http=http, body=body))
             else:
                 answered.set_result(Result(Ending.FAILED, str(header["traceback"]).rstrip()))
-        self.kill()  # a worker that has closed its channel can't be trusted with anything
+        self._on_leaving()
+        await asyncio.wait({self.ended}, timeout=1.0)  # the channel's end is, nearly always, the end of the process
+        self.kill()
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
         code = await process.wait()
+        self._on_leaving()
         self.ended.set_result(code)
         for answered in self._waiting.values():
             if not answered.done():
@@ -300,7 +310,7 @@ class Instance:
         self._ready.set()
 
     async def _launch(self) -> None:
-        worker = Worker(self.number, self.emit)
+        worker = Worker(self.number, self.emit, self._ready.clear)
         self._worker = worker
         try:
             await worker.start(self.launch)

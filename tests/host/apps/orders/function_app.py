@@ -56,7 +56,7 @@ async def work(message: func.ServiceBusMessage, context: func.Context) -> str | 
         case "trace":
             tell(message, "trace", parent=context.trace_context.Traceparent, state=context.trace_context.Tracestate)
         case "context":
-            tell(message, "context", name=context.function_name, directory=context.function_directory,
+            tell(message, "context", function=context.function_name, directory=context.function_directory,
                  invocation=context.invocation_id)
         case "block":
             time.sleep(float(rest))  # noqa: ASYNC251  # what a test is about
