@@ -99,7 +99,6 @@ class Gateway:
         sub_status = 0
         try:
             auth.check(self._key, request.method, call.segments, request.headers, self._wall_clock())
-            self._check_consistency(call)
             if len(request.body) > MAX_BODY_BYTES:
                 raise CosmosError(413, "Request size is too large.")
             response = self._route(call)
@@ -242,6 +241,7 @@ class Gateway:
             raise CosmosError(
                 400, "Collection rid is mismatched: the container was created anew.", COLLECTION_RID_MISMATCH
             )
+        self._check_consistency(call)
         call.extra["x-ms-alt-content-path"] = container.path
         self._check_session(call, container)
         if (text := call.header(_PARTITION_KEY)) is not None:
@@ -269,6 +269,8 @@ class Gateway:
             case "GET", ["docs"]:
                 return self._read_all(call, container)
             case _, ["docs", item_id]:
+                if call.segments[1] != container.database.id:  # addressed by resource ids
+                    item_id = self._store.id_of(container, item_id) or item_id
                 call.item_id = item_id
                 return self._item(call, container, item_id)
         raise _not_allowed(call)

@@ -181,6 +181,14 @@ class Store:
         row = self._db.execute(_GET, self._bound(container, pk=pk, id=item_id)).fetchone()
         return None if row is None else Row._make(row)
 
+    def id_of(self, container: Container, rid: str) -> str | None:
+        """The id behind an item's resource id."""
+        sequence = int.from_bytes((bytes_of_rid(rid) or b"")[8:], "little")
+        where = {"container": container.number, "sequence": sequence}
+        sql = "SELECT id FROM items WHERE container = :container AND sequence = :sequence"
+        row = self._db.execute(sql, where).fetchone()
+        return None if row is None else str(row[0])
+
     def scan(
         self, container: Container, *, start: str = "", end: str = "FF", pk: str | None = None, sequence: int = 0
     ) -> Iterator[Row]:
