@@ -63,7 +63,7 @@ class FunctionsHost:
         self._clock = clock
         launch = Launch(project, environment, debug_port)
         self._instances = [Instance(number, launch, self._emit, self._on_changed) for number in range(instances)]
-        self._next_instance = itertools.cycle(range(instances))
+        self._turns = itertools.count()
         self._config = HostConfig()
         self._listeners: dict[str, list[Listener | Timer]] = {}
         self._timers: dict[str, TimerStatus] = {}
@@ -223,9 +223,10 @@ class FunctionsHost:
 
     async def _invoke(self, header: dict[str, object], body: bytes) -> Result:
         """Run an invocation that has no message on the next instance, one that is ready if there is one."""
-        order = [next(self._next_instance) for _ in self._instances]
-        chosen = next((number for number in order if self._instances[number].is_ready), order[0])
-        return await self._instances[chosen].invoke(header, body, self._config.function_timeout_seconds)
+        first = next(self._turns) % len(self._instances)
+        order = self._instances[first:] + self._instances[:first]
+        chosen = next((instance for instance in order if instance.is_ready), order[0])
+        return await chosen.invoke(header, body, self._config.function_timeout_seconds)
 
     def _on_changed(self) -> None:
         task = asyncio.get_running_loop().create_task(self._reload_quietly())

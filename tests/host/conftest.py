@@ -35,7 +35,11 @@ class Bench:
         self._news = asyncio.Event()
 
     def send(
-        self, body: bytes | str, session: str | None = "s1", message_id: str | None = None, queue: str = "orders",
+        self,
+        body: bytes | str,
+        session: str | None = "s1",
+        message_id: str | None = None,
+        queue: str = "orders",
         **fields: Any,
     ) -> None:
         content = body.encode() if isinstance(body, str) else body
@@ -80,9 +84,15 @@ async def bench(tmp_path: Path) -> AsyncIterator[MakeBench]:
     made: list[Bench] = []
 
     async def make(
-        app: str = "orders", *, source: str | None = None, queues: list[QueueOptions] | None = None,
-        settings: Mapping[str, str] | None = None, service_bus: Mapping[str, object] | None = None,
-        host_json: Mapping[str, object] | None = None, start: bool = True, **options: Any,
+        app: str = "orders",
+        *,
+        source: str | None = None,
+        queues: list[QueueOptions] | None = None,
+        settings: Mapping[str, str] | None = None,
+        service_bus: Mapping[str, object] | None = None,
+        host_json: Mapping[str, object] | None = None,
+        start: bool = True,
+        **options: Any,
     ) -> Bench:
         project = tmp_path / f"app{len(made)}"
         project.mkdir()

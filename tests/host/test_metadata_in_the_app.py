@@ -56,16 +56,29 @@ async def test_bytes_that_are_no_utf_8_survive_a_binary_trigger_only(bench: Make
 async def test_the_message_has_what_the_host_sends_and_none_for_the_rest(bench: MakeBench) -> None:
     b = await bench("metadata", queues=QUEUES)
     found = await seen(
-        b, "{}", "binary", message_id="m1", correlation_id="c1", subject="order.placed",
-        content_type="application/json", application_properties={"n": 1, "t": "x"},
+        b,
+        "{}",
+        "binary",
+        message_id="m1",
+        correlation_id="c1",
+        subject="order.placed",
+        content_type="application/json",
+        application_properties={"n": 1, "t": "x"},
     )
     assert (found["correlation_id"], found["subject"], found["label"]) == ("c1", "order.placed", "order.placed")
     assert (found["content_type"], found["sequence_number"]) == ("application/json", 1)
     assert found["application_properties"] == found["user_properties"] == {"n": 1, "t": "x"}
     assert "+" not in found["enqueued_time_utc"]  # naive: no offset
     for name in (
-        "locked_until", "state", "time_to_live", "scheduled_enqueue_time_utc", "dead_letter_reason",
-        "enqueued_sequence_number", "to", "reply_to", "reply_to_session_id",
+        "locked_until",
+        "state",
+        "time_to_live",
+        "scheduled_enqueue_time_utc",
+        "dead_letter_reason",
+        "enqueued_sequence_number",
+        "to",
+        "reply_to",
+        "reply_to_session_id",
     ):
         assert found[name] is None, name
     assert {"SessionActions", "Client", "ReceiveActions"} <= set(found["names"])

@@ -48,8 +48,12 @@ def metadata(given_delivery: Delivery, *, is_binary: bool = True) -> dict[str, t
 def test_every_name_of_the_extension_is_there_with_its_encoding() -> None:
     found = metadata(
         delivery(
-            correlation_id="c1", subject="order.placed", content_type="application/json", delivery_count=2,
-            application_properties={"a": 1, "b": "x", "c": True}, expires_at=ENQUEUED + 3600,
+            correlation_id="c1",
+            subject="order.placed",
+            content_type="application/json",
+            delivery_count=2,
+            application_properties={"a": 1, "b": "x", "c": True},
+            expires_at=ENQUEUED + 3600,
         )
     )
     assert found["DeliveryCount"] == ("json", "3")  # one-based
@@ -71,9 +75,23 @@ def test_every_name_of_the_extension_is_there_with_its_encoding() -> None:
 def test_what_a_message_does_not_have_is_not_there() -> None:
     found = metadata(delivery(message_id=None))
     for name in (
-        "MessageId", "CorrelationId", "Subject", "Label", "ContentType", "To", "ReplyTo", "ReplyToSessionId",
-        "PartitionKey", "DeadLetterSource", "TransactionPartitionKey", "LockedUntil", "TimeToLive", "State",
-        "DeadLetterReason", "ScheduledEnqueueTimeUtc", "EnqueuedSequenceNumber",
+        "MessageId",
+        "CorrelationId",
+        "Subject",
+        "Label",
+        "ContentType",
+        "To",
+        "ReplyTo",
+        "ReplyToSessionId",
+        "PartitionKey",
+        "DeadLetterSource",
+        "TransactionPartitionKey",
+        "LockedUntil",
+        "TimeToLive",
+        "State",
+        "DeadLetterReason",
+        "ScheduledEnqueueTimeUtc",
+        "EnqueuedSequenceNumber",
     ):
         assert name not in found, name
     assert found["UserProperties"] == ("json", "{}")
@@ -89,8 +107,12 @@ def test_without_a_session_there_are_no_session_actions() -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        ("x", "x"), (17, "17"), (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"), (b"\x01\xab", "01-AB"),
-        (None, None), ("", ""),
+        ("x", "x"),
+        (17, "17"),
+        (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+        (b"\x01\xab", "01-AB"),
+        (None, None),
+        ("", ""),
     ],
 )
 def test_message_ids_of_every_amqp_type_become_texts(value: object, text: str | None) -> None:
@@ -99,13 +121,23 @@ def test_message_ids_of_every_amqp_type_become_texts(value: object, text: str | 
 
 def test_application_properties_become_json_as_json_net_writes_it() -> None:
     properties = {
-        "uuid": uuid.UUID(int=1), "bytes": b"\x00\x01", "when": Timestamp(1_700_000_000_250), "nan": float("nan"),
-        "minus": float("-inf"), "null": None, "float": 1.5,
+        "uuid": uuid.UUID(int=1),
+        "bytes": b"\x00\x01",
+        "when": Timestamp(1_700_000_000_250),
+        "nan": float("nan"),
+        "minus": float("-inf"),
+        "null": None,
+        "float": 1.5,
     }
     found = json.loads(metadata(delivery(application_properties=properties))["UserProperties"][1])
     assert found == {
-        "uuid": "00000000-0000-0000-0000-000000000001", "bytes": "AAE=", "when": "2023-11-14T22:13:20.25Z",
-        "nan": "NaN", "minus": "-Infinity", "null": None, "float": 1.5,
+        "uuid": "00000000-0000-0000-0000-000000000001",
+        "bytes": "AAE=",
+        "when": "2023-11-14T22:13:20.25Z",
+        "nan": "NaN",
+        "minus": "-Infinity",
+        "null": None,
+        "float": 1.5,
     }
 
 
@@ -130,8 +162,15 @@ def test_a_binary_trigger_is_immune() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b'["messageId"]', b'{"messageId": null}', b'{"messageId": ["x"]}', b'{"messageId": "x"} more',
-        b'{"messageId": "x"', b"", b"messageId", b'"messageId"', b"\xef\xbb\xbf{}",
+        b'["messageId"]',
+        b'{"messageId": null}',
+        b'{"messageId": ["x"]}',
+        b'{"messageId": "x"} more',
+        b'{"messageId": "x"',
+        b"",
+        b"messageId",
+        b'"messageId"',
+        b"\xef\xbb\xbf{}",
     ],
 )
 def test_arrays_nulls_and_what_is_no_json_object_overwrite_nothing(body: bytes) -> None:
@@ -141,7 +180,11 @@ def test_arrays_nulls_and_what_is_no_json_object_overwrite_nothing(body: bytes) 
 @pytest.mark.parametrize(
     ("json_value", "text"),
     [
-        ("true", "True"), ("1", "1"), ("1.0", "1"), ("1.5", "1.5"), ('"2024-02-03T04:05:06Z"', "02/03/2024 04:05:06"),
+        ("true", "True"),
+        ("1", "1"),
+        ("1.0", "1"),
+        ("1.5", "1.5"),
+        ('"2024-02-03T04:05:06Z"', "02/03/2024 04:05:06"),
     ],
 )
 def test_overwriting_values_are_texts_as_net_casts_them(json_value: str, text: str) -> None:

@@ -6,10 +6,29 @@ import azure.functions as func
 
 app = func.FunctionApp()
 NAMES = (
-    "message_id", "session_id", "delivery_count", "lock_token", "correlation_id", "subject", "label",
-    "content_type", "to", "reply_to", "reply_to_session_id", "partition_key", "sequence_number",
-    "application_properties", "user_properties", "enqueued_time_utc", "expires_at_utc", "locked_until",
-    "time_to_live", "dead_letter_reason", "state", "scheduled_enqueue_time_utc", "enqueued_sequence_number",
+    "message_id",
+    "session_id",
+    "delivery_count",
+    "lock_token",
+    "correlation_id",
+    "subject",
+    "label",
+    "content_type",
+    "to",
+    "reply_to",
+    "reply_to_session_id",
+    "partition_key",
+    "sequence_number",
+    "application_properties",
+    "user_properties",
+    "enqueued_time_utc",
+    "expires_at_utc",
+    "locked_until",
+    "time_to_live",
+    "dead_letter_reason",
+    "state",
+    "scheduled_enqueue_time_utc",
+    "enqueued_sequence_number",
 )
 
 

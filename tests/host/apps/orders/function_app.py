@@ -28,7 +28,10 @@ def tell(message: func.ServiceBusMessage, event: str, **fields: object) -> None:
 
 @app.function_name("work")
 @app.service_bus_queue_trigger(
-    arg_name="message", queue_name="%ORDERS_QUEUE%", connection="Bus", is_sessions_enabled=True,
+    arg_name="message",
+    queue_name="%ORDERS_QUEUE%",
+    connection="Bus",
+    is_sessions_enabled=True,
     data_type=func.DataType.BINARY,
 )
 async def work(message: func.ServiceBusMessage, context: func.Context) -> str | None:
@@ -56,8 +59,13 @@ async def work(message: func.ServiceBusMessage, context: func.Context) -> str | 
         case "trace":
             tell(message, "trace", parent=context.trace_context.Traceparent, state=context.trace_context.Tracestate)
         case "context":
-            tell(message, "context", function=context.function_name, directory=context.function_directory,
-                 invocation=context.invocation_id)
+            tell(
+                message,
+                "context",
+                function=context.function_name,
+                directory=context.function_directory,
+                invocation=context.invocation_id,
+            )
         case "block":
             time.sleep(float(rest))  # noqa: ASYNC251  # what a test is about
     tell(message, "end", order=order)
