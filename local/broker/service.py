@@ -232,6 +232,10 @@ class BrokerService:
         waiter.stand_in(self._for_sessions.setdefault(entity.name, {}))
         self._stir(entity.name)
 
+    def waiting_for_sessions(self, queue: str) -> int:
+        """How many receivers stand in line for a session of the queue."""
+        return len(self._for_sessions.get(self.broker.queue(queue).name, ()))
+
     def wait_in_session(self, lock: SessionLock, waiter: Waiter[Delivery]) -> None:
         """Stand in line for a message of a locked session."""
         waiter.stand_in(self._for_messages.setdefault(lock, {}))
