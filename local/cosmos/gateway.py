@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from email.utils import formatdate
-from functools import lru_cache, partial
+from functools import lru_cache
 from urllib.parse import unquote
 
 from local.cosmos import auth, charge, feed
@@ -18,7 +18,7 @@ from local.cosmos.partition import PartitionKey, Range, key_from_header, range_b
 from local.cosmos.patch import Patch
 from local.cosmos.query import run
 from local.cosmos.resources import Resources, checked_throughput
-from local.cosmos.store import Container, Store, document_of
+from local.cosmos.store import Container, Store
 from local.cosmos.values import Document, dump, parse, parse_object
 
 _LOG = logging.getLogger(__name__)
@@ -340,7 +340,7 @@ class Gateway:
 
         def candidates(sequence: int) -> Iterator[run.Candidate]:
             rows = self._store.scan(container, start=where.start, end=where.end, pk=pk, sequence=sequence)
-            return (run.Candidate(row.sequence, row.body, partial(document_of, row)) for row in rows)
+            return (run.Candidate(row.sequence, row.body) for row in rows)
 
         size = call.page_size(run.DEFAULT_PAGE, run.LARGEST_PAGE)
         page = plan.page(candidates, size, call.header("x-ms-continuation"))
@@ -389,7 +389,7 @@ class Gateway:
 
     def _query_documents(self, call: _Call, rid: str, name: str, documents: list[Document]) -> Response:
         plan = run.Plan(run.Query.read(call.request.body), None, is_cross_partition=False)
-        known = [run.Candidate(at, dump(each), partial(dict, each)) for at, each in enumerate(documents, 1)]
+        known = [run.Candidate(at, dump(each)) for at, each in enumerate(documents, 1)]
         size = call.page_size(run.DEFAULT_PAGE, run.LARGEST_PAGE)
         page = plan.page(lambda start: known[max(start - 1, 0) :], size, call.header("x-ms-continuation"))
         response = _raw_feed(rid, name, page.rows)

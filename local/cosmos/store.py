@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from local.cosmos import partition
 from local.cosmos.definition import DEFAULT_THROUGHPUT, RU_PER_PARTITION, ContainerSpec, container_spec
-from local.cosmos.values import Document, dump, parse
+from local.cosmos.values import Document, dump, parse, parse_stored
 
 _FORMAT = 1
 _PURGE_SECONDS = 60
@@ -376,7 +376,7 @@ class Write:
 
 
 def document_of(row: Row) -> Document:
-    value = parse(row.body, "stored item")
+    value = parse_stored(row.body)
     if not isinstance(value, dict):
         raise TypeError(f"stored item {row.id} is no object")
     return value

@@ -20,8 +20,9 @@ from local.cosmos.query import syntax
 from local.cosmos.query.aggregate import Accumulator, accumulator
 from local.cosmos.query.compare import compare
 from local.cosmos.query.evaluate import AGGREGATES, Evaluate, Scope, compile_node, compile_object, compile_sources
+from local.cosmos.query.needles import needles_of
 from local.cosmos.query.syntax import Node, parse_query, refused
-from local.cosmos.values import UNDEFINED, Document, Json, Undefined, Value, canonical, dump, parse
+from local.cosmos.values import UNDEFINED, Json, Undefined, Value, canonical, dump, parse, parse_stored
 
 DEFAULT_PAGE = 100
 LARGEST_PAGE = 1000  # what -1, "as you like", gives
@@ -30,11 +31,10 @@ MAX_LOOKED_AT = 10_000  # documents per page of a query in insertion order: boun
 
 
 class Candidate(NamedTuple):
-    """A document that the query may look at; `document` parses it."""
+    """A document that the query may look at, as `values.dump` wrote it."""
 
     sequence: int
     body: bytes
-    document: Callable[[], Document]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,9 @@ class Plan:
         if select.items is None and select.joins:
             raise refused("'SELECT *' is only valid with a single input set")
         self._where = None if select.where is None else compile_node(select.where, query.parameters, aliases)
+        self._needles = needles_of(select.where, query.parameters)
         self._aggregates = self._aggregated(aliases, is_cross_partition)
+        self._only_counts = self._where is None and not self._has_joins and _counts_only(select.items or ())
         self._project = None if self._aggregates else self._projection(aliases)
         self._order = self._ordering(aliases, indexing)
         self._first, self._last = self._window()
@@ -157,7 +159,12 @@ class Plan:
                     yield _Row(tuple(by(scope) for by, _ in self._order), candidate.sequence, within, body)
 
     def _matches(self, candidate: Candidate) -> Iterator[Scope]:
-        for scope in self._expand({self._root: candidate.document()}):
+        if not all(any(needle in candidate.body for needle in needles) for needles in self._needles):
+            return
+        if self._only_counts:
+            yield {}
+            return
+        for scope in self._expand({self._root: parse_stored(candidate.body)}):
             if self._where is None or self._where(scope) is True:
                 yield scope
 
@@ -165,7 +172,7 @@ class Plan:
         seen: set[str] = set()
         for row in rows:
             if self._select.is_distinct:
-                value = canonical(parse(row.body, "row"))
+                value = canonical(parse_stored(row.body))
                 if value in seen:
                     continue
                 seen.add(value)
@@ -292,6 +299,16 @@ class _Aggregate:
 
 def _is_aggregate(node: Node) -> bool:
     return isinstance(node, syntax.Call) and node.name in AGGREGATES
+
+
+def _counts_only(items: Iterable[tuple[str | None, Node]]) -> bool:
+    """Whether COUNT(1) is all there is: no document need be read for it."""
+    counts = [isinstance(node, syntax.Call) and _is_count_of_literal(node) for _, node in items]
+    return bool(counts) and all(counts)
+
+
+def _is_count_of_literal(node: syntax.Call) -> bool:
+    return node.name == "COUNT" and all(isinstance(each, syntax.Literal) for each in node.arguments)
 
 
 def _root_of(path: Node) -> str:

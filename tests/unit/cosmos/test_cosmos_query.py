@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import partial
 
 import pytest
 
 from local.cosmos.errors import CosmosError
 from local.cosmos.indexing import IndexingPolicy
+from local.cosmos.query.needles import needles_of
 from local.cosmos.query.run import MAX_LOOKED_AT, Candidate, Page, Plan, Query
-from local.cosmos.values import Document, Json
+from local.cosmos.query.syntax import parse_query
+from local.cosmos.values import Document, Json, dump, parse
 
 THINGS: list[Document] = [
     {"id": "a", "n": 1, "s": "Tea", "flag": True, "tags": ["x", "y"], "o": {"p": 1}, "lines": [{"q": 1}, {"q": 5}]},
@@ -29,7 +30,7 @@ def plan(text: str, *, cross: bool = False, indexing: IndexingPolicy | None = No
 
 
 def page(made: Plan, things: Sequence[Document], size: int = 1000, continuation: str | None = None) -> Page:
-    known = [Candidate(at, json.dumps(each).encode(), partial(dict, each)) for at, each in enumerate(things, 1)]
+    known = [Candidate(at, dump(parse(json.dumps(each), "test"))) for at, each in enumerate(things, 1)]
     return made.page(lambda start: [each for each in known if each.sequence >= start], size, continuation)
 
 
@@ -360,3 +361,23 @@ def test_long_scan_ends_its_page_early_and_goes_on() -> None:
     assert (first.rows, first.looked_at) == ([b'"0"'], MAX_LOOKED_AT)
     second = page(made, things, 1000, first.continuation)
     assert (second.rows, second.continuation) == ([b'"%d"' % (MAX_LOOKED_AT + 3)], None)
+
+
+@pytest.mark.parametrize(
+    ("where", "needles"),
+    [
+        ("c.o.p = 'x'", [(b'"p":"x"',)]),
+        ("@x = c.o.p AND c.n > 1", [(b'"p":"\xc3\xa9"',)]),
+        ("c.p IN ('a', 'b') AND c.q = \"c\"", [(b'"p":"a"', b'"p":"b"'), (b'"q":"c"',)]),
+        ("c.tags[0] = 'a'", [(b'"a"',)]),
+        ("c.p = 'a' OR c.q = 'b'", []),
+        ("c.p = 1", []),
+        ("c.p IN ('a', 1)", []),
+        ("NOT (c.p = 'a')", []),
+        ("LOWER(c.p) = 'a'", []),
+        ("{p: 'a'}.p = 'a'", []),
+    ],
+)
+def test_bytes_that_a_match_must_hold(where: str, needles: list[tuple[bytes, ...]]) -> None:
+    query = parse_query(f"SELECT * FROM c WHERE {where}")  # noqa: S608 - the text is a test case
+    assert needles_of(query.where, {"@x": "é"}) == needles
