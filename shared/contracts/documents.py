@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from shared.contracts.ledger import EntryKind
 from shared.contracts.values import Listed, Stored
@@ -66,12 +66,20 @@ class Outbox(Stored):
     messages: Annotated[tuple[OutboxMessage, ...] | None, Listed] = None
     proof: str | None = None
 
+    @model_serializer(mode="wrap")
+    def _without_the_other(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
+        return _without_null(write(self), "messages", "proof")
+
 
 class Result(Stored):
     """What a duplicate is answered with."""
 
     outcome: Literal["created", "applied", "rejected"]
     reason: str | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_a_reason(self, write: SerializerFunctionWrapHandler) -> dict[str, object]:
+        return _without_null(write(self), "reason")
 
 
 class Record(Stored):
@@ -290,3 +298,8 @@ class AttemptNote(Stored):
     worker: str | None
     crashes: int = 0
     exceptions: int = 0
+
+
+def _without_null(members: dict[str, object], *names: str) -> dict[str, object]:
+    """Leave out members that are absent rather than null where they have no value."""
+    return {name: value for name, value in members.items() if value is not None or name not in names}
