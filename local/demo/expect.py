@@ -263,7 +263,7 @@ def _arriving(lines: Sequence[Line], refused: Collection[int]) -> Iterator[tuple
 
 def copy_key(line: Line) -> CopyKey:
     """Make the key under which a parked copy of a line is found."""
-    return CopyKey(line.role, fold(line.session_id), line.message_id, digest_of(line.body))
+    return CopyKey(line.role, fold(line.session_id), line.message_id or None, digest_of(line.body))
 
 
 def digest_of(body: bytes) -> str:

@@ -117,7 +117,7 @@ def _copy(message: ServiceBusReceivedMessage, role: str) -> Copy:
         copy_id=str(message.message_id) if is_copy else f"{role} {message.sequence_number}",
         role=properties.get("quarantine-role", role) if is_copy else role,
         session=message.session_id or "",
-        message_id=properties.get("quarantine-message-id") if is_copy else message.message_id,
+        message_id=(properties.get("quarantine-message-id") if is_copy else message.message_id) or None,
         body=hashlib.sha256(body).hexdigest(),
         reason=reason or "no reason",
     )

@@ -157,7 +157,7 @@ def _plain(line: Line, body: Body, original: str, key: str, now: datetime) -> Re
     owner = body.get("ledgerId" if line.role == "ledger" else "orderId")
     sound = rules is not None and isinstance(kind, str) and rules(body)
     reasons = set() if sound else {INVALID}
-    if isinstance(owner, str) and isinstance(kind, str):
+    if isinstance(owner, str) and isinstance(kind, str) and rules is not None:
         if not _id_fits(original, kind, body):
             reasons.add(WRONG_ID)
         if fold(owner) != fold(line.session_id):

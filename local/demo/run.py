@@ -19,7 +19,7 @@ from local.demo.gather import Names, gather, unfinished
 from local.demo.lines import ROLES, Line, Sending, plan, total
 from local.demo.report import Tally, Watch
 from local.demo.sending import QueueSender
-from local.demo.verify import Verdict, verify
+from local.demo.verify import EndState, Verdict, verify
 from local.host.events import HostEvent, LogLine
 from local.stack import Ports, Stack, StackError, check_ports
 
@@ -32,11 +32,13 @@ STALLED_SECONDS = 150.0  # longer than the sweep's grace, an interval and a back
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Everything that the report needs."""
+    """What came out, what was demanded, and how they compare."""
 
     tally: Tally
     verdict: Verdict
     seconds: float
+    expectation: Expectation
+    end: EndState
 
 
 async def run(lines: Sequence[Line], seed: int, console: Console, project: Path | None = None) -> Result:
@@ -66,7 +68,7 @@ async def run(lines: Sequence[Line], seed: int, console: Console, project: Path 
     stack = Stack(project, app=True, ports=ports_to_use(), observers=[on_event], settings={"PAYMENTS_URL": ""})
     async with stack:
         killer.stack = stack
-        orders = len(expectation.orders.keys())
+        orders = len({line.session_id for line in lines if line.role == "orders" and line.number not in foreseen})
         watch = Watch(console, tally, sent=total(lines) - _copies(lines, foreseen), handled=deliveries, orders=orders)
         killer.note = watch.note
         async with (
@@ -83,7 +85,7 @@ async def run(lines: Sequence[Line], seed: int, console: Console, project: Path 
     if set(tally.refused) != foreseen:
         expectation = await asyncio.to_thread(expect, lines, set(tally.refused), datetime.now(UTC))
     verdict = await asyncio.to_thread(verify, expectation, end)
-    return Result(tally, verdict, time.monotonic() - started)
+    return Result(tally, verdict, time.monotonic() - started, expectation, end)
 
 
 def ports_to_use() -> Ports:
