@@ -89,7 +89,7 @@ def _composite(policy: Document) -> tuple[tuple[tuple[Path, bool], ...], ...]:
         for part in index if isinstance(index, list) else []:
             path = part.get("path") if isinstance(part, dict) else None
             order = part.get("order", "ascending") if isinstance(part, dict) else None
-            if not isinstance(path, str) or order not in {"ascending", "descending"}:
+            if not isinstance(path, str) or order not in ("ascending", "descending"):
                 raise InvalidPolicyError("compositeIndexes: each part needs a path, and an order of the two")
             parts.append((_names(path), order == "descending"))
         if len(parts) < 2:

@@ -122,9 +122,9 @@ class Items:
             raise CosmosError(400, "A batch operation must be a JSON object.")
         kind, item_id, body = (operation.get(name) for name in ("operationType", "id", "resourceBody"))
         condition = Precondition(_text(operation, "ifMatch"), _text(operation, "ifNoneMatch"))
-        if kind in {"Create", "Upsert", "Replace"} and not isinstance(body, dict):
+        if kind in ("Create", "Upsert", "Replace") and not isinstance(body, dict):
             raise CosmosError(400, f"The batch operation {kind} needs a resourceBody.")
-        if kind not in {"Create", "Upsert"} and not isinstance(item_id, str):
+        if kind not in ("Create", "Upsert") and not isinstance(item_id, str):
             raise CosmosError(400, f"The batch operation {kind} needs an id.")
         document = body if isinstance(body, dict) else {}
         name = item_id if isinstance(item_id, str) else ""

@@ -13,7 +13,7 @@ from local.cosmos.values import UNDEFINED, Document, Json, Value, number
 MAX_OPERATIONS = 10
 PROTECTED = {"id", "_rid", "_self", "_etag", "_attachments", "_ts"}
 _INDEX = re.compile(r"0|[1-9][0-9]*")
-_KINDS = {"add", "set", "replace", "remove", "incr", "move"}
+_KINDS = ("add", "set", "replace", "remove", "incr", "move")
 _Place: TypeAlias = tuple["dict[str, Json] | list[Json]", str]
 
 
@@ -51,7 +51,7 @@ def _bad(reason: str) -> CosmosError:
 
 def _checked(operation: Json) -> Document:
     if not isinstance(operation, dict) or operation.get("op") not in _KINDS:
-        raise _bad(f"an operation is one of {', '.join(sorted(_KINDS))}")
+        raise _bad(f"an operation is one of {', '.join(_KINDS)}")
     for key in ("path", "from") if operation["op"] == "move" else ("path",):
         if _segments(operation.get(key))[0] in PROTECTED:
             raise _bad(f"{operation.get(key)} can't be patched")

@@ -85,16 +85,12 @@ def test_r41_numbers_come_back_as_doubles(bench: Bench) -> None:
     assert json.loads(made)["rate"] == 3.224598188088982e76
 
 
-@pytest.mark.parametrize("text", [b'{"n":1e999}', b'{"n":NaN}', b"{", b"[1]", b'{"n":"\xff"}', b"9" * 5000])
+@pytest.mark.parametrize(
+    "text", [b'{"n":1e999}', b'{"n":NaN}', b"{", b"[1]", b'{"n":"\xff"}', b"9" * 5000, rb'{"n":"\ud800"}']
+)
 def test_what_is_no_json_object_of_doubles_is_refused_with_400(text: bytes) -> None:
     with pytest.raises(CosmosError) as refused:
         parse_object(text, "item")
-    assert refused.value.status == 400
-
-
-def test_half_a_surrogate_pair_is_refused_with_400(bench: Bench) -> None:
-    with pytest.raises(CosmosError) as refused:
-        bench.items.create(bench.container(), KEY, item(text="\ud800"))
     assert refused.value.status == 400
 
 
