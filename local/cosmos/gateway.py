@@ -86,7 +86,6 @@ class Gateway:
         self.resources = Resources(store)
         self.observers: list[Callable[[RequestRecord], None]] = []
         self._store = store
-        self._items = Items(store, consistency)
         self._key = auth.decoded_key(key)
         self._consistency = consistency
         self._clock = clock
@@ -250,7 +249,7 @@ class Gateway:
             case "GET", ["pkranges"]:
                 return self._ranges(call, container)
             case "POST", ["operations", "partitionkeydelete"]:
-                self._items.delete_key(container, _key(call))
+                self._items(call, container).delete_all()
                 return self._with_session(call, container, Response(200))
             case "POST", ["docs"] if call.is_set("x-ms-cosmos-is-query-plan-request"):
                 raise CosmosError(
@@ -275,31 +274,34 @@ class Gateway:
                 return self._item(call, container, item_id)
         raise _not_allowed(call)
 
+    def _items(self, call: _Call, container: Container) -> Items:
+        if call.key is None:
+            raise CosmosError(400, "PartitionKey value must be supplied for this operation.")
+        return Items(self._store, self._consistency, container, call.key)
+
     def _create(self, call: _Call, container: Container) -> Response:
-        key = _key(call)
+        items = self._items(call, container)
         document = parse_object(call.request.body, "item")
         item_id = document.get("id")
         call.item_id = item_id if isinstance(item_id, str) else None
         if call.is_set("x-ms-documentdb-is-upsert"):
-            outcome = self._items.upsert(container, key, document, call.condition())
-        else:
-            outcome = self._items.create(container, key, document)
-        return self._written(call, container, outcome)
+            return self._written(call, container, items.upsert(document, call.condition()))
+        return self._written(call, container, items.create(document))
 
     def _item(self, call: _Call, container: Container, item_id: str) -> Response:
-        key, condition, body = _key(call), call.condition(), call.request.body
+        items, condition, body = self._items(call, container), call.condition(), call.request.body
         match call.request.method:
             case "GET":
-                return self._written(call, container, self._items.read(container, key, item_id, condition))
+                outcome = items.read(item_id, condition)
             case "PUT":
-                document = parse_object(body, "item")
-                return self._written(call, container, self._items.replace(container, key, item_id, document, condition))
+                outcome = items.replace(item_id, parse_object(body, "item"), condition)
             case "PATCH":
-                patch = Patch.read(parse(body, "patch"))
-                return self._written(call, container, self._items.patch(container, key, item_id, patch, condition))
+                outcome = items.patch(item_id, Patch.read(parse(body, "patch")), condition)
             case "DELETE":
-                return self._written(call, container, self._items.delete(container, key, item_id, condition))
-        raise _not_allowed(call)
+                outcome = items.delete(item_id, condition)
+            case _:
+                raise _not_allowed(call)
+        return self._written(call, container, outcome)
 
     def _written(self, call: _Call, container: Container, outcome: Outcome) -> Response:
         headers = {"x-ms-request-charge": str(outcome.charge)}
@@ -312,7 +314,7 @@ class Gateway:
     def _batch(self, call: _Call, container: Container) -> Response:
         operations = parse(call.request.body, "batch")
         call.batch_operations = len(operations) if isinstance(operations, list) else 0
-        outcome = self._items.batch(container, _key(call), operations)
+        outcome = self._items(call, container).batch(operations)
         body = b"[" + b",".join(map(_batch_entry, outcome.results)) + b"]"
         headers = {"x-ms-request-charge": str(outcome.charge)}
         return self._with_session(call, container, Response(207 if outcome.failed else 200, headers, body))
@@ -419,12 +421,6 @@ class Gateway:
 def _segments(path: str) -> tuple[str, ...]:
     # Split first: an id may hold an escaped slash's neighbours, a % or a +.
     return tuple(unquote(part) for part in path.strip("/").split("/")) if path != "/" else ()
-
-
-def _key(call: _Call) -> PartitionKey:
-    if call.key is None:
-        raise CosmosError(400, "PartitionKey value must be supplied for this operation.")
-    return call.key
 
 
 def _throughput(call: _Call) -> int | None:

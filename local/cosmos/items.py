@@ -55,50 +55,50 @@ NO_CONDITION = Precondition()
 
 
 class Items:
-    """Create, read, replace, upsert, patch, delete, batch. Refusals are CosmosError; then nothing was written."""
+    """The items of one partition key. Refusals are CosmosError, and then nothing was written."""
 
-    def __init__(self, store: Store, consistency: str) -> None:
+    def __init__(self, store: Store, consistency: str, container: Container, key: PartitionKey) -> None:
         self._store = store
         self._consistency = consistency
+        self._container = container
+        self._key = key
+        self._write: Write  # the transaction that is open; every public method but `read` opens one
 
-    def read(self, container: Container, key: PartitionKey, item_id: str, condition: Precondition) -> Outcome:
-        row = self._store.get(container, key.text, item_id)
+    def read(self, item_id: str, condition: Precondition = NO_CONDITION) -> Outcome:
+        row = self._store.get(self._container, self._key.text, item_id)
         if row is None:
             raise _not_found(item_id)
-        etag = self._etag(container, row)
+        etag = self._etag(row)
         if condition.if_none_match in ("*", etag):
             return Outcome(304, charge.FLAT, etag)
         return Outcome(200, charge.read(len(row.body), self._consistency), etag, row.body)
 
-    def create(self, container: Container, key: PartitionKey, document: Document) -> Outcome:
-        with self._store.write(container) as write:
-            return self._create(write, container, key, document)
+    def create(self, document: Document) -> Outcome:
+        with self._store.write(self._container) as self._write:
+            return self._create(document)
 
-    def upsert(self, container: Container, key: PartitionKey, document: Document, condition: Precondition) -> Outcome:
-        with self._store.write(container) as write:
-            return self._upsert(write, container, key, document, condition)
+    def upsert(self, document: Document, condition: Precondition = NO_CONDITION) -> Outcome:
+        with self._store.write(self._container) as self._write:
+            return self._upsert(document, condition)
 
-    def replace(
-        self, container: Container, key: PartitionKey, item_id: str, document: Document, condition: Precondition
-    ) -> Outcome:
-        with self._store.write(container) as write:
-            return self._replace(write, container, key, item_id, document, condition)
+    def replace(self, item_id: str, document: Document, condition: Precondition = NO_CONDITION) -> Outcome:
+        """The document may carry another id: that renames the item."""
+        with self._store.write(self._container) as self._write:
+            return self._replace(item_id, document, condition)
 
-    def patch(
-        self, container: Container, key: PartitionKey, item_id: str, patch: Patch, condition: Precondition
-    ) -> Outcome:
-        with self._store.write(container) as write:
-            return self._patch(write, container, key, item_id, patch, condition)
+    def patch(self, item_id: str, patch: Patch, condition: Precondition = NO_CONDITION) -> Outcome:
+        with self._store.write(self._container) as self._write:
+            return self._patch(item_id, patch, condition)
 
-    def delete(self, container: Container, key: PartitionKey, item_id: str, condition: Precondition) -> Outcome:
-        with self._store.write(container) as write:
-            return self._delete(write, container, key, item_id, condition)
+    def delete(self, item_id: str, condition: Precondition = NO_CONDITION) -> Outcome:
+        with self._store.write(self._container) as self._write:
+            return self._delete(item_id, condition)
 
-    def delete_key(self, container: Container, key: PartitionKey) -> None:
-        with self._store.write(container) as write:
-            write.delete_key(container, key.text)
+    def delete_all(self) -> None:
+        with self._store.write(self._container) as write:
+            write.delete_key(self._container, self._key.text)
 
-    def batch(self, container: Container, key: PartitionKey, operations: Json) -> BatchOutcome:
+    def batch(self, operations: Json) -> BatchOutcome:
         """All operations or none. The failing one has its own status, every other one 424."""
         if not isinstance(operations, list) or not operations:
             raise CosmosError(400, "Batch request has no operations.")
@@ -106,145 +106,114 @@ class Items:
             raise CosmosError(400, "Batch request has more operations than what is supported.")
         results: list[Outcome] = []
         try:
-            with self._store.write(container) as write:
+            with self._store.write(self._container) as self._write:
                 for operation in operations:
-                    results.append(self._batch_operation(write, container, key, operation))
+                    results.append(self._operation(operation))
         except CosmosError as exc:
-            at = len(results)
             undone = [Outcome(424, result.charge) for result in results]
             undone.append(Outcome(exc.status, charge.FLAT))
-            undone.extend(Outcome(424, 0.0) for _ in operations[at + 1 :])
+            undone.extend(Outcome(424, 0.0) for _ in operations[len(undone) :])
             return BatchOutcome(tuple(undone), exc)
         return BatchOutcome(tuple(results))
 
-    def _batch_operation(self, write: Write, container: Container, key: PartitionKey, operation: Json) -> Outcome:
+    def _operation(self, operation: Json) -> Outcome:
         if not isinstance(operation, dict):
             raise CosmosError(400, "A batch operation must be a JSON object.")
-        kind, item_id, body = (operation.get(name) for name in ("operationType", "id", "resourceBody"))
+        kind, name, body = (operation.get(each) for each in ("operationType", "id", "resourceBody"))
         condition = Precondition(_text(operation, "ifMatch"), _text(operation, "ifNoneMatch"))
-        if kind in ("Create", "Upsert", "Replace") and not isinstance(body, dict):
-            raise CosmosError(400, f"The batch operation {kind} needs a resourceBody.")
-        if kind not in ("Create", "Upsert") and not isinstance(item_id, str):
-            raise CosmosError(400, f"The batch operation {kind} needs an id.")
-        document = body if isinstance(body, dict) else {}
-        name = item_id if isinstance(item_id, str) else ""
-        match kind:
-            case "Create":
-                return self._create(write, container, key, document)
-            case "Upsert":
-                return self._upsert(write, container, key, document, condition)
-            case "Replace":
-                return self._replace(write, container, key, name, document, condition)
-            case "Patch":
-                return self._patch(write, container, key, name, Patch.read(body), condition)
-            case "Read":
-                return self.read(container, key, name, condition)
-            case "Delete":
-                return self._delete(write, container, key, name, condition)
-        raise CosmosError(400, f"The batch operation type {kind!r} is not known.")
+        match kind, name, body:
+            case "Create", _, dict():
+                return self._create(body)
+            case "Upsert", _, dict():
+                return self._upsert(body, condition)
+            case "Replace", str(), dict():
+                return self._replace(name, body, condition)
+            case "Patch", str(), _:
+                return self._patch(name, Patch.read(body), condition)
+            case "Read", str(), _:
+                return self.read(name, condition)
+            case "Delete", str(), _:
+                return self._delete(name, condition)
+        raise CosmosError(400, f"The batch operation {kind!r} is not known, or lacks its id or resourceBody.")
 
-    def _create(self, write: Write, container: Container, key: PartitionKey, document: Document) -> Outcome:
-        checked_id(document)
-        refuse_mismatch(key, document, container.spec.key_path)
-        number = write.next_number()
-        row = self._row(write, container, key, document, sequence=number, version=number)
+    def _create(self, document: Document) -> Outcome:
+        self._check(document)
+        number = self._write.next_number()
+        row = self._row(document, sequence=number, version=number)
         try:
-            write.insert(container, row, _unique_values(container, document))
+            self._write.insert(self._container, row, _unique_values(self._container, document))
         except ConflictError:
-            raise CosmosError(409, "Entity with the specified id already exists in the system.") from None
-        return self._written(201, container, row, document, overwrites=False)
+            raise _conflict() from None
+        return self._written(201, row, document, overwrites=False)
 
-    def _upsert(
-        self, write: Write, container: Container, key: PartitionKey, document: Document, condition: Precondition
-    ) -> Outcome:
+    def _upsert(self, document: Document, condition: Precondition) -> Outcome:
         item_id = checked_id(document)
-        if write.get(container, key.text, item_id) is not None:
-            return self._replace(write, container, key, item_id, document, condition)
+        if self._write.get(self._container, self._key.text, item_id) is not None:
+            return self._replace(item_id, document, condition)
         if condition.if_match is not None:
             raise _precondition_failed()
-        return self._create(write, container, key, document)
+        return self._create(document)
 
-    def _replace(
-        self,
-        write: Write,
-        container: Container,
-        key: PartitionKey,
-        item_id: str,
-        document: Document,
-        condition: Precondition,
-    ) -> Outcome:
-        checked_id(document)
-        refuse_mismatch(key, document, container.spec.key_path)
-        old = self._current(write, container, key, item_id, condition)
-        return self._overwrite(write, container, key, old, document)
+    def _replace(self, item_id: str, document: Document, condition: Precondition) -> Outcome:
+        self._check(document)
+        return self._overwrite(self._current(item_id, condition), document)
 
-    def _patch(
-        self,
-        write: Write,
-        container: Container,
-        key: PartitionKey,
-        item_id: str,
-        patch: Patch,
-        condition: Precondition,
-    ) -> Outcome:
-        old = self._current(write, container, key, item_id, condition)
+    def _patch(self, item_id: str, patch: Patch, condition: Precondition) -> Outcome:
+        old = self._current(item_id, condition)
         document = document_of(old)
         if patch.condition is not None and not holds(patch.condition, document):
             raise _precondition_failed()
         patched = patch.apply(document)
-        refuse_mismatch(key, patched, container.spec.key_path)
-        return self._overwrite(write, container, key, old, patched)
+        self._check(patched)
+        return self._overwrite(old, patched)
 
-    def _delete(
-        self, write: Write, container: Container, key: PartitionKey, item_id: str, condition: Precondition
-    ) -> Outcome:
-        row = self._current(write, container, key, item_id, condition)
-        write.delete(container, row)
-        return Outcome(204, charge.write(len(row.body), container.spec.indexing.terms(document_of(row))))
+    def _delete(self, item_id: str, condition: Precondition) -> Outcome:
+        row = self._current(item_id, condition)
+        self._write.delete(self._container, row)
+        return Outcome(204, charge.write(len(row.body), self._container.spec.indexing.terms(document_of(row))))
 
-    def _current(
-        self, write: Write, container: Container, key: PartitionKey, item_id: str, condition: Precondition
-    ) -> Row:
-        row = write.get(container, key.text, item_id)
+    def _check(self, document: Document) -> None:
+        checked_id(document)
+        refuse_mismatch(self._key, document, self._container.spec.key_path)
+
+    def _current(self, item_id: str, condition: Precondition) -> Row:
+        row = self._write.get(self._container, self._key.text, item_id)
         if row is None:
             raise _not_found(item_id)
-        if condition.if_match not in (None, "*", self._etag(container, row)):
+        if condition.if_match not in (None, "*", self._etag(row)):
             raise _precondition_failed()
         return row
 
-    def _overwrite(
-        self, write: Write, container: Container, key: PartitionKey, old: Row, document: Document
-    ) -> Outcome:
-        row = self._row(write, container, key, document, sequence=old.sequence, version=write.next_number())
+    def _overwrite(self, old: Row, document: Document) -> Outcome:
+        row = self._row(document, sequence=old.sequence, version=self._write.next_number())
         try:
-            write.update(container, old, row, _unique_values(container, document))
+            self._write.update(self._container, old, row, _unique_values(self._container, document))
         except ConflictError:
-            raise CosmosError(409, "Entity with the specified id already exists in the system.") from None
-        return self._written(200, container, row, document, overwrites=True)
+            raise _conflict() from None
+        return self._written(200, row, document, overwrites=True)
 
-    def _row(
-        self, write: Write, container: Container, key: PartitionKey, document: Document, *, sequence: int, version: int
-    ) -> Row:
+    def _row(self, document: Document, *, sequence: int, version: int) -> Row:
+        container, now = self._container, self._write.now
         rid = container.item_rid(sequence)
         stored = document | {
             "_rid": rid,
             "_self": f"{container.self_link}docs/{rid}/",
             "_etag": self._store.etag(version, container.database),
             "_attachments": "attachments/",
-            "_ts": write.now,
+            "_ts": now,
         }
         body = dump(stored)
         if len(body) > MAX_BODY_BYTES:
             raise CosmosError(413, "Request size is too large.")
-        item_id = checked_id(document)
-        return Row(sequence, key.text, item_id, key.epk, version, write.now, _ttl(document), write.lsn, body)
+        key, lsn = self._key, self._write.lsn
+        return Row(sequence, key.text, checked_id(document), key.epk, version, now, _ttl(document), lsn, body)
 
-    def _written(self, status: int, container: Container, row: Row, document: Document, *, overwrites: bool) -> Outcome:
-        cost = charge.write(len(row.body), container.spec.indexing.terms(document), overwrites=overwrites)
-        return Outcome(status, cost, self._etag(container, row), row.body)
+    def _written(self, status: int, row: Row, document: Document, *, overwrites: bool) -> Outcome:
+        cost = charge.write(len(row.body), self._container.spec.indexing.terms(document), overwrites=overwrites)
+        return Outcome(status, cost, self._etag(row), row.body)
 
-    def _etag(self, container: Container, row: Row) -> str:
-        return self._store.etag(row.version, container.database)
+    def _etag(self, row: Row) -> str:
+        return self._store.etag(row.version, self._container.database)
 
 
 def checked_id(document: Document) -> str:
@@ -282,6 +251,10 @@ def _unique_values(container: Container, document: Document) -> list[str]:
 def _text(operation: Mapping[str, Json], name: str) -> str | None:
     value = operation.get(name)
     return value if isinstance(value, str) else None
+
+
+def _conflict() -> CosmosError:
+    return CosmosError(409, "Entity with the specified id already exists in the system.")
 
 
 def _not_found(item_id: str) -> CosmosError:

@@ -46,8 +46,9 @@ _ROW = "SELECT sequence, pk, id, epk, version, ts, ttl, lsn, body FROM items "
 _ALIVE = " AND (:ttl IS NULL OR coalesce(ttl, :ttl) < 0 OR ts + coalesce(ttl, :ttl) > :now) "
 _GET = _ROW + "WHERE container = :container AND pk = :pk AND id = :id" + _ALIVE
 _SCAN = _ROW + "WHERE container = :container AND sequence >= :from AND epk >= :start AND epk < :end" + _ALIVE
-_SCAN_ALL = _SCAN + "ORDER BY sequence"
-_SCAN_KEY = _SCAN + "AND pk = :pk ORDER BY sequence"
+_SCAN += "ORDER BY sequence"
+# The + keeps SQLite from walking the whole container in order instead of the items of the key.
+_SCAN_KEY = _ROW + "WHERE container = :container AND pk = :pk AND +sequence >= :from" + _ALIVE + "ORDER BY +sequence"
 _CHANGES = _ROW + "WHERE container = :container AND lsn > :lsn AND ts >= :since AND epk >= :start AND epk < :end"
 _CHANGES += _ALIVE + "ORDER BY lsn, sequence"
 _EXPIRED = "(ttl > 0 AND ts + ttl <= :now)"
@@ -154,6 +155,11 @@ class Store:
         self.lsn: int = reserved
         self.number: int = reserved
         self.databases: dict[str, Database] = {}
+        self.load()
+
+    def load(self) -> None:
+        """Read the catalogue from the file."""
+        self.databases.clear()
         by_number: dict[int, Database] = {}
         for row in self._db.execute("SELECT number, id, rid, version, ts FROM databases ORDER BY number"):
             by_number[row[0]] = self.databases[row[1]] = Database(*row)
@@ -194,7 +200,7 @@ class Store:
     ) -> Iterator[Row]:
         """Living items in insertion order, from a sequence on, of one key or of a range of EPKs."""
         bound = self._bound(container, pk=pk, start=start, end=end) | {"from": sequence}
-        return map(Row._make, self._db.execute(_SCAN_ALL if pk is None else _SCAN_KEY, bound))
+        return map(Row._make, self._db.execute(_SCAN if pk is None else _SCAN_KEY, bound))
 
     def changes(self, container: Container, *, lsn: int, since: int, start: str, end: str) -> Iterator[Row]:
         """Living items in the order of their last write, behind an lsn and not before a time."""
@@ -231,16 +237,23 @@ class Write:
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None:
-            self._db.execute("ROLLBACK")
-            return
-        store = self._store
-        if self._changed and self.number > store.reserved:
-            self._db.execute("UPDATE counters SET reserved = ?", (self.number + _RESERVE,))
+        try:
+            if kind is None:
+                self._commit()
+        finally:
+            if self._db.in_transaction:  # refused, failed, or the commit itself failed, such as on a full disk
+                self._db.execute("ROLLBACK")
+                if self._container is None:
+                    self._store.load()
+
+    def _commit(self) -> None:
+        store, reserved = self._store, self._store.reserved
+        if self._changed and self.number > reserved:
+            reserved = self.number + _RESERVE
+            self._db.execute("UPDATE counters SET reserved = ?", (reserved,))
         self._db.execute("COMMIT")
         if self._changed:
-            store.reserved = store.reserved if self.number <= store.reserved else self.number + _RESERVE
-            store.lsn, store.number = self.lsn, self.number
+            store.lsn, store.number, store.reserved = self.lsn, self.number, reserved
 
     def next_number(self) -> int:
         self._changed = True

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from local.cosmos.definition import DatabaseSpec, container_spec
 from local.cosmos.items import Items
+from local.cosmos.partition import PartitionKey
 from local.cosmos.resources import Resources
 from local.cosmos.store import Container, Store
 from local.cosmos.values import Document
@@ -29,7 +30,9 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.store = Store(None, self.clock)
-        self.items = Items(self.store, "Session")
+
+    def items(self, container: Container, key: PartitionKey) -> Items:
+        return Items(self.store, "Session", container, key)
 
     def container(self, **settings: object) -> Container:
         body: Document = {

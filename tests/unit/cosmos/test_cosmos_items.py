@@ -9,7 +9,7 @@ import pytest
 from cosmos_bench import START, Bench
 
 from local.cosmos.errors import CosmosError
-from local.cosmos.items import NO_CONDITION, Outcome, Precondition
+from local.cosmos.items import Outcome, Precondition
 from local.cosmos.partition import key_of
 from local.cosmos.patch import Patch
 from local.cosmos.store import Container
@@ -36,7 +36,7 @@ def status_of(error: pytest.ExceptionInfo[CosmosError]) -> tuple[int, int]:
 
 def test_system_properties_are_the_servers_whatever_the_client_sends(bench: Bench) -> None:
     container = bench.container()
-    made = stored(bench.items.create(container, KEY, item(_etag="mine", _ts=1, _rid="x", _self="y")))
+    made = stored(bench.items(container, KEY).create(item(_etag="mine", _ts=1, _rid="x", _self="y")))
     assert made["_ts"] == START
     assert str(made["_etag"]).startswith('"')
     assert str(made["_self"]).startswith(container.self_link)
@@ -45,41 +45,41 @@ def test_system_properties_are_the_servers_whatever_the_client_sends(bench: Benc
 
 def test_every_version_has_its_own_etag_and_one_rid(bench: Bench) -> None:
     container = bench.container()
-    made = bench.items.create(container, KEY, item())
-    again = bench.items.replace(container, KEY, "a", item(), NO_CONDITION)
+    made = bench.items(container, KEY).create(item())
+    again = bench.items(container, KEY).replace("a", item())
     assert made.etag != again.etag
     assert stored(made)["_rid"] == stored(again)["_rid"]
-    bench.items.delete(container, KEY, "a", NO_CONDITION)
-    assert stored(bench.items.create(container, KEY, item()))["_rid"] != stored(made)["_rid"]
+    bench.items(container, KEY).delete("a")
+    assert stored(bench.items(container, KEY).create(item()))["_rid"] != stored(made)["_rid"]
 
 
 def test_identity_is_partition_key_and_id(bench: Bench) -> None:
     container = bench.container()
-    bench.items.create(container, KEY, item())
-    bench.items.create(container, key_of("q"), {"id": "a", "pk": "q"})
+    bench.items(container, KEY).create(item())
+    bench.items(container, key_of("q")).create({"id": "a", "pk": "q"})
     with pytest.raises(CosmosError) as conflict:
-        bench.items.create(container, KEY, item())
+        bench.items(container, KEY).create(item())
     assert status_of(conflict) == (409, 0)
 
 
 @pytest.mark.parametrize("bad", [None, "", 7, "a/b", "a\\b", "a?b", "a#b", "x" * 1024, "é" * 512])
 def test_bad_id_is_refused_with_400(bench: Bench, bad: Json) -> None:
     with pytest.raises(CosmosError) as refused:
-        bench.items.create(bench.container(), KEY, {"id": bad, "pk": "p"})
+        bench.items(bench.container(), KEY).create({"id": bad, "pk": "p"})
     assert status_of(refused) == (400, 0)
 
 
 def test_id_of_1023_bytes_with_spaces_and_any_script_is_taken(bench: Bench) -> None:
     container = bench.container()
     for name in ("x" * 1023, "a b", "100%", "日本", "~state", "a+b"):
-        bench.items.create(container, KEY, item(name))
+        bench.items(container, KEY).create(item(name))
     assert len(ids(bench, container)) == 6
 
 
 def test_r41_numbers_come_back_as_doubles(bench: Bench) -> None:
     container = bench.container()
     body = parse_object(b'{"id":"a","pk":"p","ref":9223372036854775807,"one":1.0,"rate":3.224598188088982e+76}', "item")
-    made = bench.items.create(container, KEY, body).body
+    made = bench.items(container, KEY).create(body).body
     assert b'"ref":9223372036854775808,' in made
     assert b'"one":1,' in made
     assert json.loads(made)["rate"] == 3.224598188088982e76
@@ -97,97 +97,97 @@ def test_what_is_no_json_object_of_doubles_is_refused_with_400(text: bytes) -> N
 class TestPreconditions:
     def test_if_match_lets_the_current_version_and_star_through(self, bench: Bench) -> None:
         container = bench.container()
-        etag = bench.items.create(container, KEY, item()).etag
-        assert bench.items.replace(container, KEY, "a", item(), Precondition(etag)).status == 200
-        assert bench.items.upsert(container, KEY, item(), Precondition("*")).status == 200
+        etag = bench.items(container, KEY).create(item()).etag
+        assert bench.items(container, KEY).replace("a", item(), Precondition(etag)).status == 200
+        assert bench.items(container, KEY).upsert(item(), Precondition("*")).status == 200
 
     def test_stale_if_match_is_412_for_every_write_and_changes_nothing(self, bench: Bench) -> None:
         container = bench.container()
-        stale = Precondition(bench.items.create(container, KEY, item()).etag)
-        current = bench.items.replace(container, KEY, "a", item(n=1), NO_CONDITION)
+        stale = Precondition(bench.items(container, KEY).create(item()).etag)
+        current = bench.items(container, KEY).replace("a", item(n=1))
         patch = Patch.read([{"op": "incr", "path": "/n", "value": 1}])
         for write in (
-            lambda: bench.items.replace(container, KEY, "a", item(n=2), stale),
-            lambda: bench.items.upsert(container, KEY, item(n=2), stale),
-            lambda: bench.items.patch(container, KEY, "a", patch, stale),
-            lambda: bench.items.delete(container, KEY, "a", stale),
+            lambda: bench.items(container, KEY).replace("a", item(n=2), stale),
+            lambda: bench.items(container, KEY).upsert(item(n=2), stale),
+            lambda: bench.items(container, KEY).patch("a", patch, stale),
+            lambda: bench.items(container, KEY).delete("a", stale),
         ):
             with pytest.raises(CosmosError) as failed:
                 write()
             assert status_of(failed) == (412, 0)
-        assert bench.items.read(container, KEY, "a", NO_CONDITION).body == current.body
+        assert bench.items(container, KEY).read("a").body == current.body
 
     def test_missing_item_is_404_also_with_if_match_and_412_for_upsert(self, bench: Bench) -> None:
         container = bench.container()
         with pytest.raises(CosmosError) as missing:
-            bench.items.replace(container, KEY, "a", item(), Precondition('"x"'))
+            bench.items(container, KEY).replace("a", item(), Precondition('"x"'))
         assert status_of(missing) == (404, 0)
         with pytest.raises(CosmosError) as failed:
-            bench.items.upsert(container, KEY, item(), Precondition("*"))
+            bench.items(container, KEY).upsert(item(), Precondition("*"))
         assert status_of(failed) == (412, 0)
 
     def test_if_none_match_of_the_current_version_is_304_without_a_body(self, bench: Bench) -> None:
         container = bench.container()
-        etag = bench.items.create(container, KEY, item()).etag
-        same = bench.items.read(container, KEY, "a", Precondition(if_none_match=etag))
+        etag = bench.items(container, KEY).create(item()).etag
+        same = bench.items(container, KEY).read("a", Precondition(if_none_match=etag))
         assert (same.status, same.body) == (304, b"")
-        assert bench.items.read(container, KEY, "a", Precondition(if_none_match='"other"')).status == 200
+        assert bench.items(container, KEY).read("a", Precondition(if_none_match='"other"')).status == 200
 
     def test_false_patch_condition_is_412(self, bench: Bench) -> None:
         container = bench.container()
-        bench.items.create(container, KEY, item(n=1))
+        bench.items(container, KEY).create(item(n=1))
         steps: Json = [{"op": "incr", "path": "/n", "value": 1}]
         fits = Patch.read({"operations": steps, "condition": "from c where c.n = 1"})
-        assert stored(bench.items.patch(container, KEY, "a", fits, NO_CONDITION))["n"] == 2
+        assert stored(bench.items(container, KEY).patch("a", fits))["n"] == 2
         with pytest.raises(CosmosError) as failed:
-            bench.items.patch(container, KEY, "a", fits, NO_CONDITION)
+            bench.items(container, KEY).patch("a", fits)
         assert status_of(failed) == (412, 0)
 
 
 def test_replace_with_another_id_renames_and_frees_the_old_one(bench: Bench) -> None:
     container = bench.container()
-    bench.items.create(container, KEY, item("a"))
-    bench.items.create(container, KEY, item("b"))
-    assert stored(bench.items.replace(container, KEY, "a", item("c"), NO_CONDITION))["id"] == "c"
+    bench.items(container, KEY).create(item("a"))
+    bench.items(container, KEY).create(item("b"))
+    assert stored(bench.items(container, KEY).replace("a", item("c")))["id"] == "c"
     with pytest.raises(CosmosError) as taken:
-        bench.items.replace(container, KEY, "c", item("b"), NO_CONDITION)
+        bench.items(container, KEY).replace("c", item("b"))
     assert status_of(taken) == (409, 0)
-    bench.items.create(container, KEY, item("a"))
+    bench.items(container, KEY).create(item("a"))
     assert ids(bench, container) == ["c", "b", "a"]
 
 
 def test_partition_key_can_not_be_patched(bench: Bench) -> None:
     container = bench.container()
-    bench.items.create(container, KEY, item())
+    bench.items(container, KEY).create(item())
     with pytest.raises(CosmosError) as refused:
-        bench.items.patch(container, KEY, "a", Patch.read([{"op": "set", "path": "/pk", "value": "q"}]), NO_CONDITION)
+        bench.items(container, KEY).patch("a", Patch.read([{"op": "set", "path": "/pk", "value": "q"}]))
     assert refused.value.status == 400
 
 
 class TestTtl:
     def test_item_vanishes_at_once_from_reads_scans_feed_and_conflicts(self, bench: Bench) -> None:
         container = bench.container(defaultTtl=-1)
-        bench.items.create(container, KEY, item(ttl=10))
+        bench.items(container, KEY).create(item(ttl=10))
         bench.clock.now += 9.5
-        assert bench.items.read(container, KEY, "a", NO_CONDITION).status == 200
+        assert bench.items(container, KEY).read("a").status == 200
         bench.clock.now += 0.5
         with pytest.raises(CosmosError) as missing:
-            bench.items.read(container, KEY, "a", NO_CONDITION)
+            bench.items(container, KEY).read("a")
         assert status_of(missing) == (404, 0)
         assert ids(bench, container) == []
         assert list(bench.store.changes(container, lsn=0, since=0, start="", end="FF")) == []
-        assert bench.items.create(container, KEY, item()).status == 201
+        assert bench.items(container, KEY).create(item()).status == 201
 
     def test_without_a_default_an_items_ttl_is_ignored(self, bench: Bench) -> None:
         container = bench.container()
-        bench.items.create(container, KEY, item(ttl=1))
+        bench.items(container, KEY).create(item(ttl=1))
         bench.clock.now += 1e6
         assert ids(bench, container) == ["a"]
 
     def test_default_counts_unless_the_item_says_otherwise(self, bench: Bench) -> None:
         container = bench.container(defaultTtl=10)
         for name, own in (("default", None), ("longer", 20), ("for ever", -1)):
-            bench.items.create(container, KEY, item(name, **({} if own is None else {"ttl": own})))
+            bench.items(container, KEY).create(item(name, **({} if own is None else {"ttl": own})))
         bench.clock.now += 10
         assert ids(bench, container) == ["longer", "for ever"]
         bench.clock.now += 10
@@ -195,30 +195,30 @@ class TestTtl:
 
     def test_every_write_starts_it_again(self, bench: Bench) -> None:
         container = bench.container(defaultTtl=10)
-        bench.items.create(container, KEY, item())
+        bench.items(container, KEY).create(item())
         bench.clock.now += 9
-        bench.items.patch(container, KEY, "a", Patch.read([{"op": "set", "path": "/n", "value": 1}]), NO_CONDITION)
+        bench.items(container, KEY).patch("a", Patch.read([{"op": "set", "path": "/n", "value": 1}]))
         bench.clock.now += 9
         assert ids(bench, container) == ["a"]
 
     def test_expired_item_does_not_hold_the_id_of_a_rename(self, bench: Bench) -> None:
         container = bench.container(defaultTtl=-1)
-        bench.items.create(container, KEY, item("old", ttl=1))
-        bench.items.create(container, KEY, item("new"))
+        bench.items(container, KEY).create(item("old", ttl=1))
+        bench.items(container, KEY).create(item("new"))
         bench.clock.now += 2
-        assert bench.items.replace(container, KEY, "new", item("old"), NO_CONDITION).status == 200
+        assert bench.items(container, KEY).replace("new", item("old")).status == 200
 
     def test_expired_items_leave_the_file_with_a_later_write(self, bench: Bench) -> None:
         container = bench.container(defaultTtl=-1)
-        bench.items.create(container, KEY, item(ttl=1))
+        bench.items(container, KEY).create(item(ttl=1))
         bench.clock.now += 100
-        bench.items.create(container, KEY, item("b"))
+        bench.items(container, KEY).create(item("b"))
         assert bench.store._db.execute("SELECT id FROM items").fetchall() == [("b",)]
 
     @pytest.mark.parametrize("ttl", [0, -2, None, "60", 1.5, True, 2**31])
     def test_r40_ttl_that_is_no_positive_integer_or_minus_one_is_400(self, bench: Bench, ttl: Json) -> None:
         with pytest.raises(CosmosError) as refused:
-            bench.items.create(bench.container(defaultTtl=-1), KEY, item(ttl=ttl))
+            bench.items(bench.container(defaultTtl=-1), KEY).create(item(ttl=ttl))
         assert refused.value.status == 400
 
 
@@ -228,37 +228,35 @@ UNIQUE_MAIL = {"defaultTtl": -1, "uniqueKeyPolicy": {"uniqueKeys": [{"paths": ["
 class TestUniqueKeys:
     def test_value_is_taken_within_its_partition_key_only(self, bench: Bench) -> None:
         container = bench.container(**UNIQUE_MAIL)
-        bench.items.create(container, KEY, item("a", mail="x"))
-        bench.items.create(container, key_of("q"), {"id": "b", "pk": "q", "mail": "x"})
+        bench.items(container, KEY).create(item("a", mail="x"))
+        bench.items(container, key_of("q")).create({"id": "b", "pk": "q", "mail": "x"})
         with pytest.raises(CosmosError) as conflict:
-            bench.items.create(container, KEY, item("b", mail="x"))
+            bench.items(container, KEY).create(item("b", mail="x"))
         assert status_of(conflict) == (409, 0)
         assert ids(bench, container) == ["a", "b"]
 
     def test_missing_path_counts_as_null(self, bench: Bench) -> None:
         container = bench.container(**UNIQUE_MAIL)
-        bench.items.create(container, KEY, item("a"))
+        bench.items(container, KEY).create(item("a"))
         with pytest.raises(CosmosError):
-            bench.items.create(container, KEY, item("b", mail=None))
+            bench.items(container, KEY).create(item("b", mail=None))
 
     def test_change_deletion_and_expiry_free_the_value(self, bench: Bench) -> None:
         container = bench.container(**UNIQUE_MAIL)
-        bench.items.create(container, KEY, item("a", mail="x"))
-        bench.items.replace(container, KEY, "a", item("a", mail="y"), NO_CONDITION)
-        bench.items.create(container, KEY, item("b", mail="x"))
-        bench.items.delete(container, KEY, "b", NO_CONDITION)
-        bench.items.create(container, KEY, item("c", mail="x", ttl=1))
+        bench.items(container, KEY).create(item("a", mail="x"))
+        bench.items(container, KEY).replace("a", item("a", mail="y"))
+        bench.items(container, KEY).create(item("b", mail="x"))
+        bench.items(container, KEY).delete("b")
+        bench.items(container, KEY).create(item("c", mail="x", ttl=1))
         bench.clock.now += 2
-        assert bench.items.create(container, KEY, item("d", mail="x")).status == 201
+        assert bench.items(container, KEY).create(item("d", mail="x")).status == 201
 
 
 class TestBatch:
     def test_all_kinds_of_operations_see_the_ones_before(self, bench: Bench) -> None:
         container = bench.container()
         patch: Json = {"operations": [{"op": "incr", "path": "/n", "value": 1}], "condition": "from c where c.n = 1"}
-        outcome = bench.items.batch(
-            container,
-            KEY,
+        outcome = bench.items(container, KEY).batch(
             [
                 {"operationType": "Create", "resourceBody": item("a", n=1)},
                 {"operationType": "Upsert", "resourceBody": item("b")},
@@ -293,20 +291,20 @@ class TestBatch:
         self, bench: Bench, operation: Json, status: int
     ) -> None:
         container = bench.container()
-        bench.items.create(container, KEY, item("there"))
+        bench.items(container, KEY).create(item("there"))
         first: Json = {"operationType": "Create", "resourceBody": item("new")}
         last: Json = {"operationType": "Create", "resourceBody": item("newer")}
-        outcome = bench.items.batch(container, KEY, [first, operation, last])
+        outcome = bench.items(container, KEY).batch([first, operation, last])
         assert [result.status for result in outcome.results] == [424, status, 424]
         assert all(not result.body for result in outcome.results)
         assert ids(bench, container) == ["there"]
 
     def test_failed_batch_leaves_no_trace_in_the_change_feed(self, bench: Bench) -> None:
         container = bench.container()
-        bench.items.create(container, KEY, item("there"))
+        bench.items(container, KEY).create(item("there"))
         before = bench.store.lsn
         create: Json = {"operationType": "Create", "resourceBody": item("there")}
-        bench.items.batch(container, KEY, [create])
+        bench.items(container, KEY).batch([create])
         assert bench.store.lsn == before
 
     @pytest.mark.parametrize(
@@ -321,20 +319,20 @@ class TestBatch:
         self, bench: Bench, operations: Json, text: str
     ) -> None:
         with pytest.raises(CosmosError, match=text) as refused:
-            bench.items.batch(bench.container(), KEY, operations)
+            bench.items(bench.container(), KEY).batch(operations)
         assert refused.value.status == 400
 
     def test_all_writes_of_a_batch_have_one_lsn(self, bench: Bench) -> None:
         container = bench.container()
         creates: Json = [{"operationType": "Create", "resourceBody": item(str(at))} for at in range(5)]
-        bench.items.batch(container, KEY, creates)
+        bench.items(container, KEY).batch(creates)
         assert len({row.lsn for row in bench.store.scan(container)}) == 1
 
 
 def test_document_that_grows_over_2_mib_is_413(bench: Bench) -> None:
     container = bench.container()
-    bench.items.create(container, KEY, item(text="x" * 1_500_000))
+    bench.items(container, KEY).create(item(text="x" * 1_500_000))
     patch = Patch.read([{"op": "add", "path": "/more", "value": "x" * 700_000}])
     with pytest.raises(CosmosError) as refused:
-        bench.items.patch(container, KEY, "a", patch, NO_CONDITION)
+        bench.items(container, KEY).patch("a", patch)
     assert status_of(refused) == (413, 0)

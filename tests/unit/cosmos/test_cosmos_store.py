@@ -13,7 +13,7 @@ from cosmos_bench import Bench, Clock
 
 from local.cosmos.definition import DatabaseSpec, container_spec
 from local.cosmos.feed import read_changes
-from local.cosmos.items import NO_CONDITION, Items
+from local.cosmos.items import Items
 from local.cosmos.partition import Range, key_of
 from local.cosmos.resources import Resources
 from local.cosmos.store import Store, StoreError
@@ -38,9 +38,9 @@ def test_acknowledged_write_survives_kill_minus_nine(tmp_path: Path) -> None:
         from test_cosmos_store import KEY, opened
         from local.cosmos.items import Items
         store = opened(Path(sys.argv[1]))
-        items = Items(store, "Session")
+        items = Items(store, "Session", store.databases["db"].containers["things"], KEY)
         for number in range(100000):
-            items.create(store.databases["db"].containers["things"], KEY, {{"id": str(number), "pk": "p"}})
+            items.create({{"id": str(number), "pk": "p"}})
             print(number, flush=True)
     """)
     path = tmp_path / "cosmos.db"
@@ -87,12 +87,12 @@ def test_catalogue_and_items_are_there_again_after_reopening(tmp_path: Path) -> 
     path = tmp_path / "cosmos.db"
     store = opened(path)
     container = store.databases["db"].containers["things"]
-    made = Items(store, "Session").create(container, KEY, {"id": "a", "pk": "p"})
+    made = Items(store, "Session", container, KEY).create({"id": "a", "pk": "p"})
     store.close()
     again = opened(path)
     found = again.databases["db"].containers["things"]
     assert (found.rid, found.spec) == (container.rid, container.spec)
-    assert Items(again, "Session").read(found, KEY, "a", NO_CONDITION).etag == made.etag
+    assert Items(again, "Session", found, KEY).read("a").etag == made.etag
     again.close()
 
 
@@ -102,9 +102,9 @@ def test_numbers_and_lsns_are_never_used_twice(tmp_path: Path) -> None:
     last = 0
     for _ in range(3):
         store = opened(path)
-        items, container = Items(store, "Session"), store.databases["db"].containers["things"]
-        etag = items.create(container, KEY, {"id": "a", "pk": "p"}).etag
-        items.delete(container, KEY, "a", NO_CONDITION)
+        items = Items(store, "Session", store.databases["db"].containers["things"], KEY)
+        etag = items.create({"id": "a", "pk": "p"}).etag
+        items.delete("a")
         assert etag not in seen
         assert store.lsn > last
         seen.add(etag)
@@ -112,9 +112,30 @@ def test_numbers_and_lsns_are_never_used_twice(tmp_path: Path) -> None:
         store.close()
 
 
+def test_catalogue_that_was_not_committed_is_forgotten(bench: Bench) -> None:
+    def fail_half_way() -> None:
+        with bench.store.write() as write:
+            write.create_database("lost")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_half_way()
+    assert list(bench.store.databases) == []
+
+
+def test_query_of_one_key_does_not_walk_the_container(bench: Bench) -> None:
+    container = bench.container()
+    seen: list[str] = []
+    bench.store._db.set_trace_callback(seen.append)
+    list(bench.store.scan(container, pk=KEY.text))
+    bench.store._db.set_trace_callback(None)
+    [plan] = bench.store._db.execute(f"EXPLAIN QUERY PLAN {seen[0]}").fetchall()[:1]
+    assert "(container=? AND pk=?)" in plan[3]
+
+
 def test_container_made_anew_has_another_rid_and_no_items(bench: Bench) -> None:
     container = bench.container()
-    bench.items.create(container, KEY, {"id": "a", "pk": "p"})
+    bench.items(container, KEY).create({"id": "a", "pk": "p"})
     Resources(bench.store).delete_container(container)
     anew = bench.container()
     assert anew.rid != container.rid
@@ -124,8 +145,8 @@ def test_container_made_anew_has_another_rid_and_no_items(bench: Bench) -> None:
 def test_change_feed_gives_each_item_once_at_its_last_write(bench: Bench) -> None:
     container = bench.container()
     for name in ("a", "b", "c", "a"):
-        bench.items.upsert(container, KEY, {"id": name, "pk": "p"}, NO_CONDITION)
-    bench.items.delete(container, KEY, "b", NO_CONDITION)
+        bench.items(container, KEY).upsert({"id": name, "pk": "p"})
+    bench.items(container, KEY).delete("b")
     changes = read_changes(bench.store, container, WHOLE, size=10, if_none_match=None, if_modified_since=None)
     assert [body.split(b",")[0] for body in changes.items] == [b'{"id":"c"', b'{"id":"a"']
     nothing = read_changes(bench.store, container, WHOLE, size=10, if_none_match=changes.etag, if_modified_since=None)
@@ -135,9 +156,9 @@ def test_change_feed_gives_each_item_once_at_its_last_write(bench: Bench) -> Non
 
 def test_change_feed_page_never_ends_within_a_batch(bench: Bench) -> None:
     container = bench.container()
-    bench.items.create(container, KEY, {"id": "first", "pk": "p"})
+    bench.items(container, KEY).create({"id": "first", "pk": "p"})
     creates = [{"operationType": "Create", "resourceBody": {"id": str(at), "pk": "p"}} for at in range(5)]
-    bench.items.batch(container, KEY, creates)  # type: ignore[arg-type]
+    bench.items(container, KEY).batch(creates)  # type: ignore[arg-type]
     sizes, etag = [], None
     while True:
         page = read_changes(bench.store, container, WHOLE, size=2, if_none_match=etag, if_modified_since=None)
@@ -150,11 +171,11 @@ def test_change_feed_page_never_ends_within_a_batch(bench: Bench) -> None:
 
 def test_change_feed_starts_now_or_at_a_time(bench: Bench) -> None:
     container = bench.container()
-    bench.items.create(container, KEY, {"id": "old", "pk": "p"})
+    bench.items(container, KEY).create({"id": "old", "pk": "p"})
     now = read_changes(bench.store, container, WHOLE, size=9, if_none_match="*", if_modified_since=None)
     assert now.items == []
     bench.clock.now += 100
-    bench.items.create(container, KEY, {"id": "new", "pk": "p"})
+    bench.items(container, KEY).create({"id": "new", "pk": "p"})
     for start in ({"if_none_match": now.etag, "if_modified_since": None},
                   {"if_none_match": None, "if_modified_since": "Fri, 15 Jan 2027 08:00:30 GMT"}):  # fmt: skip
         page = read_changes(bench.store, container, WHOLE, size=9, **start)
