@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import contextlib
 import os
+import re
 import secrets
 import signal
 import sys
@@ -21,7 +22,7 @@ from local.host.control import ControlServer
 from local.host.errors import HostError
 from local.host.events import HostEvent
 from local.host.lines import line_of, stamped
-from local.host.watch import watch
+from local.host.watch import stamps, watch
 from local.stack import HERE, Ports, Stack, StackError, check_ports
 
 OK: Final = 0
@@ -56,6 +57,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         port = getattr(usual, name)
         add(f"--{name}-port", type=_port, default=port, metavar="N", help=f"{what} ({port}; 0: a free one)")
     add("--control-port", type=_port, default=usual.control, metavar="N", help=f"control endpoint ({usual.control})")
+    add("--http-port", type=_port, default=usual.http, metavar="N", help=f"with --app: HTTP functions ({usual.http})")
     add("--no-reload", action="store_true", help="with --app: don't load the app anew when a source changes")
     add("--debug", action="store_true", help="with --app: wait for a debugger on port 9091")
     options = parser.parse_args(arguments)
@@ -75,9 +77,10 @@ async def _run(options: argparse.Namespace) -> int:
     project = Path.cwd() if (Path.cwd() / "host.json").is_file() else HERE.parent
     stopping: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     _handle_signals(stopping)
-    ports = Ports(options.amqp_port, options.admin_port, options.cosmos_port, Ports().http, options.control_port)
+    ports = Ports(options.amqp_port, options.admin_port, options.cosmos_port, options.http_port, options.control_port)
     check_ports(ports, without=() if options.app else ("http",))
     token = secrets.token_urlsafe(32)
+    sources = stamps(project) if options.app and not options.no_reload else None
     stack = Stack(
         project,
         app=options.app,
@@ -101,8 +104,8 @@ async def _run(options: argparse.Namespace) -> int:
         await control.start(ports.control)
         closing.push_async_callback(control.stop)
         await _publish(stack, control, token, closing)
-        if options.app and not options.no_reload:
-            watching = asyncio.create_task(watch(project, lambda names: _reload(stack, names)))
+        if sources is not None:
+            watching = asyncio.create_task(watch(project, sources, lambda names: _reload(stack, names)))
             closing.callback(watching.cancel)
         code = await stopping
         _say("stopping: finishing what is in hand")
@@ -166,7 +169,9 @@ def _examples(stack: Stack) -> list[str]:
         header = f" -H 'x-functions-key: {host.keys.for_level(function.auth_level)}'"
         key = "" if function.auth_level == "anonymous" else header
         body = " -H 'content-type: application/json' -d @FILE" if method in ("POST", "PUT", "PATCH") else ""
-        lines.append(f"curl -i -X {method}{key}{body} '{stack.http_url}{host.path_of(function)}'")
+        verb = "" if method == "GET" else f" -X {method}"
+        path = re.sub(r"\{\*?(\w+)\??\}", r"<\1>", host.path_of(function))
+        lines.append(f"curl -i{verb}{key}{body} '{stack.http_url}{path}'")
     return lines
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -37,9 +37,17 @@ def _stamps(folder: str, *, is_top: bool) -> Iterator[tuple[str, Stamp]]:
             continue
 
 
-async def watch(project: Path, changed: Callable[[list[str]], Awaitable[None]], *, poll: float = POLL_SECONDS) -> None:
-    """Call `changed` with the names of changed files, once a change has settled; runs until cancelled."""
-    known = await asyncio.to_thread(stamps, project)
+async def watch(
+    project: Path,
+    known: Mapping[str, Stamp],
+    changed: Callable[[list[str]], Awaitable[None]],
+    *,
+    poll: float = POLL_SECONDS,
+) -> None:
+    """Call `changed` with the names of files that differ from the known ones, once a change has settled.
+
+    Runs until cancelled. `known` is what the app was loaded from: taken before, so that no change is missed.
+    """
     while True:
         await asyncio.sleep(poll)
         seen = await asyncio.to_thread(stamps, project)
