@@ -285,6 +285,19 @@ def test_out_of_turn_names_expected_and_found() -> None:
     assert conflict.description.startswith("sequence: expected 5, found 2;")
 
 
+@pytest.mark.parametrize(
+    ("placed_with", "sequence", "description"),
+    [
+        (1, None, "sequence: expected a number: the order is sequenced"),
+        (None, 2, "sequence: expected none: the order is not sequenced"),
+    ],
+)
+def test_a_number_where_none_belongs_is_named(placed_with: int | None, sequence: int | None, description: str) -> None:
+    verdict = decide_command(open_order(sequence=placed_with), cancelled(sequence))
+
+    assert verdict == Park(Reason.INVALID_MESSAGE, description)
+
+
 def test_a_command_with_an_amount_that_does_not_fit_is_invalid_in_any_state() -> None:
     for _, order in every_order():
         verdict = decide_command(order, amended(("1", 1, "1"), ("9", 2, LARGEST_PRICE), sequence=7))
@@ -470,7 +483,7 @@ CHANGES = st.lists(
     st.lists(CHANGES, max_size=6),
     st.booleans(),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_the_entries_of_an_order_always_add_up_to_its_lines(
     first: list[Line], changes: list[list[Line]], paid: bool
 ) -> None:

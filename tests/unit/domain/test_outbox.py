@@ -123,6 +123,36 @@ def test_a_message_that_no_link_takes_is_refused_before_the_first_write() -> Non
         assert refused.value.reason is Reason.ITEM_TOO_LARGE
 
 
+def test_a_message_of_exactly_the_smallest_link_limit_passes() -> None:
+    empty = OutgoingMessage(message_id="m", session_id="s", body=b"")
+    room = 262_144 - outbox.encoded_bound(empty)
+    outbox.check_sizes([replace(empty, body=b"x" * room)])
+
+    with pytest.raises(PermanentError, match="up to 262145 bytes, at most 262144"):
+        outbox.check_sizes([replace(empty, body=b"x" * (room + 1))])
+
+
+def test_the_bound_grows_with_each_part_and_counts_ids_twice() -> None:
+    """The envelope of an AMQP batch repeats the ids of its first message."""
+    message = OutgoingMessage(message_id="m", session_id="s", body=b"b")
+    before = outbox.encoded_bound(message)
+    grown = {
+        "body": replace(message, body=b"b" * 11),
+        "message id": replace(message, message_id="m" * 11),
+        "session id": replace(message, session_id="s" + "ü" * 10),
+        "correlation id": replace(message, correlation_id="c" * 10),
+        "property": replace(message, properties={"name": "v" * 10}),
+    }
+
+    assert {part: outbox.encoded_bound(one) - before for part, one in grown.items()} == {
+        "body": 10,
+        "message id": 20,
+        "session id": 40,
+        "correlation id": 20,
+        "property": len("name") + 10 + 16,
+    }
+
+
 def test_the_bound_is_no_less_than_what_the_sdk_encodes() -> None:
     servicebus = pytest.importorskip("azure.servicebus")
     for text, count in (("x", 1), ("ü", 40), ("漢", 40)):

@@ -433,7 +433,7 @@ def arrivals(draw: st.DrawFn) -> tuple[list[LedgerEntry], list[LedgerEntry]]:
 
 
 @given(arrivals())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_order_of_arrival_ends_in_the_same_state(case: tuple[list[LedgerEntry], list[LedgerEntry]]) -> None:
     """C65, D47, D51: same balance, same positions, same completeness; nothing is left held."""
     in_order, arrived = case
@@ -455,7 +455,7 @@ def test_any_order_of_arrival_ends_in_the_same_state(case: tuple[list[LedgerEntr
 
 
 @given(arrivals(), st.integers(0, 3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_what_does_not_fit_comes_back_and_ends_the_same(
     case: tuple[list[LedgerEntry], list[LedgerEntry]], held_max: int
 ) -> None:
@@ -479,7 +479,7 @@ def test_what_does_not_fit_comes_back_and_ends_the_same(
 
 
 @given(st.permutations([*"abcd", "close"]), st.integers(0, 6))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_an_unsequenced_stream_is_complete_exactly_when_the_count_is_reached(names: list[str], promised: int) -> None:
     state: LedgerState | None = None
     applied, closed = 0, False
@@ -628,4 +628,4 @@ class Ledger(RuleBasedStateMachine):
 
 
 TestLedger = Ledger.TestCase
-TestLedger.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestLedger.settings = settings(max_examples=120, stateful_step_count=40)
