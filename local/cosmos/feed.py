@@ -9,9 +9,10 @@ import re
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
+from local.cosmos.catalogue import Container
 from local.cosmos.errors import CosmosError
 from local.cosmos.partition import Range
-from local.cosmos.store import Container, Store
+from local.cosmos.store import Store
 from local.cosmos.values import Document
 
 DEFAULT_PAGE = 100

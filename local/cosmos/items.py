@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from local.cosmos import charge
+from local.cosmos.catalogue import Container
 from local.cosmos.definition import MAX_TTL
 from local.cosmos.errors import CosmosError
 from local.cosmos.partition import PartitionKey, refuse_mismatch
 from local.cosmos.patch import Patch
 from local.cosmos.query.condition import holds
-from local.cosmos.store import ConflictError, Container, Row, Store, Write, document_of
+from local.cosmos.store import ConflictError, Row, Store, Write, document_of
 from local.cosmos.values import UNDEFINED, Document, Json, canonical, dump, lookup
 
 MAX_BODY_BYTES = 2 * 1024 * 1024

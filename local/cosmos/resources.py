@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
+from local.cosmos.catalogue import Container, Database, bytes_of_rid, text_of_rid
 from local.cosmos.definition import (
     DEFAULT_THROUGHPUT,
     DatabaseSpec,
@@ -13,7 +14,7 @@ from local.cosmos.definition import (
     resource_id,
 )
 from local.cosmos.errors import CosmosError
-from local.cosmos.store import ConflictError, Container, Database, Store, bytes_of_rid, text_of_rid
+from local.cosmos.store import ConflictError, Store
 from local.cosmos.values import Document, Json, lookup, parse_object
 
 _Owner = TypeVar("_Owner", Database, Container)

@@ -9,7 +9,6 @@ below, moved on by a thousand when it is reached, and a file that is opened agai
 
 from __future__ import annotations
 
-import base64
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from local.cosmos import partition
+from local.cosmos.catalogue import Container, Database, bytes_of_rid
 from local.cosmos.definition import DEFAULT_THROUGHPUT, RU_PER_PARTITION, ContainerSpec, container_spec
 from local.cosmos.values import Document, dump, parse, parse_stored
 
@@ -75,73 +74,6 @@ class Row(NamedTuple):
     ttl: int | None
     lsn: int
     body: bytes
-
-
-class Database:
-    def __init__(self, number: int, database_id: str, rid: bytes, version: int, ts: int) -> None:
-        self.number = number
-        self.id = database_id
-        self.rid_bytes = rid
-        self.rid = text_of_rid(rid)
-        self.version = version
-        self.ts = ts
-        self.containers: dict[str, Container] = {}
-
-
-class Container:
-    """A container as it is open: its spec may be replaced, its number, rid and ranges stay."""
-
-    def __init__(
-        self,
-        number: int,
-        database: Database,
-        spec: ContainerSpec,
-        partitions: int,
-        throughput: int,
-        version: int,
-        ts: int,
-    ) -> None:
-        self.number = number
-        self.database = database
-        self.spec = spec
-        # The high bit tells a container's rid from that of a user, as in the service.
-        self.rid_bytes = database.rid_bytes + (number | 1 << 31).to_bytes(4, "big")
-        self.rid = text_of_rid(self.rid_bytes)
-        self.ranges = partition.ranges(partitions)
-        self.throughput = throughput
-        self.version = version
-        self.ts = ts
-        self.purge_at = 0.0
-
-    @property
-    def id(self) -> str:
-        return self.spec.id
-
-    @property
-    def path(self) -> str:
-        return f"dbs/{self.database.id}/colls/{self.id}"
-
-    @property
-    def self_link(self) -> str:
-        return f"dbs/{self.database.rid}/colls/{self.rid}/"
-
-    def item_rid(self, sequence: int) -> str:
-        return text_of_rid(self.rid_bytes + sequence.to_bytes(8, "little"))
-
-    def range_of(self, epk: str) -> partition.Range:
-        return next(candidate for candidate in self.ranges if epk in candidate)
-
-
-def text_of_rid(rid: bytes) -> str:
-    return base64.b64encode(rid).decode().replace("/", "-")
-
-
-def bytes_of_rid(text: str) -> bytes | None:
-    """The bytes behind a resource id, or None when the text is none."""
-    try:
-        return base64.b64decode(text.replace("-", "/"), validate=True)
-    except ValueError:
-        return None
 
 
 class Store:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from local.cosmos.query.evaluate import compile_node
-from local.cosmos.query.syntax import parse_condition, refused
+from local.cosmos.query.lexer import refused
+from local.cosmos.query.syntax import parse_condition
 from local.cosmos.values import Document
 
 

@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from local.cosmos.query import syntax
+from local.cosmos.query import tree
 from local.cosmos.query.compare import equal, is_number, less
 from local.cosmos.query.functions import FUNCTIONS, finite
-from local.cosmos.query.syntax import Node, Source, refused
+from local.cosmos.query.lexer import refused
+from local.cosmos.query.tree import Node, Source
 from local.cosmos.values import UNDEFINED, Json, Undefined, Value
 
 Scope: TypeAlias = Mapping[str, Json]  # alias -> value
@@ -25,37 +26,37 @@ def compile_node(node: Node, parameters: Mapping[str, Json], aliases: frozenset[
         return compile_node(part, parameters, aliases)
 
     match node:
-        case syntax.Literal(value):
+        case tree.Literal(value):
             return lambda _: value
-        case syntax.Parameter(name):
+        case tree.Parameter(name):
             if name not in parameters:
                 raise refused(f"the parameter {name} has no value")
             given = parameters[name]
             return lambda _: given
-        case syntax.Name(name):
+        case tree.Name(name):
             if name not in aliases:
                 raise refused(f"Identifier '{name}' could not be resolved")
             return lambda scope: scope[name]
-        case syntax.Member(base, syntax.Literal(str() as name)):
+        case tree.Member(base, tree.Literal(str() as name)):
             return _property(inner(base), name)
-        case syntax.Member(base, key):
+        case tree.Member(base, key):
             return _element(inner(base), inner(key))
-        case syntax.Unary(operator, operand):
+        case tree.Unary(operator, operand):
             return _unary(operator, inner(operand))
-        case syntax.Binary(operator, left, right):
+        case tree.Binary(operator, left, right):
             return _binary(operator, inner(left), inner(right))
-        case syntax.In(operand, options):
+        case tree.In(operand, options):
             return _any_equal(inner(operand), [inner(option) for option in options])
-        case syntax.Conditional(test, then, otherwise):
+        case tree.Conditional(test, then, otherwise):
             parts = inner(test), inner(then), inner(otherwise)
             return lambda scope: parts[1](scope) if parts[0](scope) is True else parts[2](scope)
-        case syntax.Call(name, arguments):
+        case tree.Call(name, arguments):
             return _call(name, [inner(argument) for argument in arguments])
-        case syntax.ArrayOf(items):
+        case tree.ArrayOf(items):
             return _array([inner(item) for item in items])
-        case syntax.ObjectOf(pairs):
+        case tree.ObjectOf(pairs):
             return compile_object([(name, inner(value)) for name, value in pairs])
-        case syntax.Exists(query):
+        case tree.Exists(query):
             return _exists(query, parameters, aliases)
 
 
@@ -239,10 +240,10 @@ def _array(items: list[Evaluate]) -> Evaluate:
     return build
 
 
-def _exists(query: syntax.Select, parameters: Mapping[str, Json], aliases: frozenset[str]) -> Evaluate:
+def _exists(query: tree.Select, parameters: Mapping[str, Json], aliases: frozenset[str]) -> Evaluate:
     expand, visible = compile_sources((query.source, *query.joins), parameters, aliases)
     where = None if query.where is None else compile_node(query.where, parameters, visible)
-    value = query.items[0][1] if query.is_value and query.items else syntax.Literal(True)
+    value = query.items[0][1] if query.is_value and query.items else tree.Literal(True)
     projected = compile_node(value, parameters, visible)
 
     def test(scope: Scope) -> Value:

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from local.cosmos.query import syntax
-from local.cosmos.query.syntax import Node
+from local.cosmos.query import tree
+from local.cosmos.query.tree import Node
 from local.cosmos.values import Json, dump
 
 
 def needles_of(where: Node | None, parameters: Mapping[str, Json]) -> list[tuple[bytes, ...]]:
     """Groups of bytes; of each group at least one is in every document that the filter lets through."""
     match where:
-        case syntax.Binary("AND", left, right):
+        case tree.Binary("AND", left, right):
             return needles_of(left, parameters) + needles_of(right, parameters)
-        case syntax.Binary("=", left, right):
+        case tree.Binary("=", left, right):
             pairs: list[tuple[Node, tuple[Node, ...]]] = [(left, (right,)), (right, (left,))]
-        case syntax.In(operand, options):
+        case tree.In(operand, options):
             pairs = [(operand, options)]
         case _:
             return []
@@ -35,21 +35,21 @@ def needles_of(where: Node | None, parameters: Mapping[str, Json]) -> list[tuple
 def _prefix(path: Node) -> bytes | None:
     """The bytes before a value at this path; None where it is no path into the document."""
     root = path
-    while isinstance(root, syntax.Member):
+    while isinstance(root, tree.Member):
         root = root.base
-    if not isinstance(root, syntax.Name):
+    if not isinstance(root, tree.Name):
         return None
     match path:
-        case syntax.Member(_, syntax.Literal(str() as name)):
+        case tree.Member(_, tree.Literal(str() as name)):
             return dump(name) + b":"
     return b""
 
 
 def _text(value: Node, parameters: Mapping[str, Json]) -> str | None:
     match value:
-        case syntax.Literal(str() as text):
+        case tree.Literal(str() as text):
             return text
-        case syntax.Parameter(name):
+        case tree.Parameter(name):
             given = parameters.get(name)
             return given if isinstance(given, str) else None
     return None

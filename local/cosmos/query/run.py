@@ -16,12 +16,14 @@ from typing import NamedTuple
 
 from local.cosmos.errors import CosmosError
 from local.cosmos.indexing import IndexingPolicy
-from local.cosmos.query import syntax
+from local.cosmos.query import tree
 from local.cosmos.query.aggregate import Accumulator, accumulator
 from local.cosmos.query.compare import compare
 from local.cosmos.query.evaluate import AGGREGATES, Evaluate, Scope, compile_node, compile_object, compile_sources
+from local.cosmos.query.lexer import refused
 from local.cosmos.query.needles import needles_of
-from local.cosmos.query.syntax import Node, parse_query, refused
+from local.cosmos.query.syntax import parse_query
+from local.cosmos.query.tree import Node
 from local.cosmos.values import UNDEFINED, Json, Undefined, Value, canonical, dump, parse, parse_stored
 
 DEFAULT_PAGE = 100
@@ -187,7 +189,7 @@ class Plan:
     def _projection(self, aliases: frozenset[str]) -> Evaluate:
         select = self._select
         if select.items is None:
-            return compile_node(syntax.Name(select.source.alias), self._parameters, aliases)
+            return compile_node(tree.Name(select.source.alias), self._parameters, aliases)
         pairs = [(name, compile_node(node, self._parameters, aliases)) for name, node in select.items]
         if select.is_value:
             return pairs[0][1]
@@ -207,7 +209,7 @@ class Plan:
             raise CosmosError(400, "Cross partition query only supports 'VALUE <AggregateFunc>' for aggregates.")
         aggregates = []
         for name, node in calls:
-            assert isinstance(node, syntax.Call)  # noqa: S101 - _is_aggregate
+            assert isinstance(node, tree.Call)  # noqa: S101 - _is_aggregate
             if len(node.arguments) != 1:
                 raise refused(f"{node.name} takes one argument")
             evaluate = compile_node(node.arguments[0], self._parameters, aliases)
@@ -298,34 +300,34 @@ class _Aggregate:
 
 
 def _is_aggregate(node: Node) -> bool:
-    return isinstance(node, syntax.Call) and node.name in AGGREGATES
+    return isinstance(node, tree.Call) and node.name in AGGREGATES
 
 
 def _counts_only(items: Iterable[tuple[str | None, Node]]) -> bool:
     """Whether COUNT(1) is all there is: no document need be read for it."""
-    counts = [isinstance(node, syntax.Call) and _is_count_of_literal(node) for _, node in items]
+    counts = [isinstance(node, tree.Call) and _is_count_of_literal(node) for _, node in items]
     return bool(counts) and all(counts)
 
 
-def _is_count_of_literal(node: syntax.Call) -> bool:
-    return node.name == "COUNT" and all(isinstance(each, syntax.Literal) for each in node.arguments)
+def _is_count_of_literal(node: tree.Call) -> bool:
+    return node.name == "COUNT" and all(isinstance(each, tree.Literal) for each in node.arguments)
 
 
 def _root_of(path: Node) -> str:
-    while isinstance(path, syntax.Member):
+    while isinstance(path, tree.Member):
         path = path.base
-    if not isinstance(path, syntax.Name):
+    if not isinstance(path, tree.Name):
         raise refused("FROM alias IN takes a path")
     return path.name
 
 
 def _document_path(node: Node, root: str) -> tuple[str, ...]:
     names: list[str] = []
-    while isinstance(node, syntax.Member):
-        if not isinstance(node.key, syntax.Literal) or not isinstance(node.key.value, str):
+    while isinstance(node, tree.Member):
+        if not isinstance(node.key, tree.Literal) or not isinstance(node.key.value, str):
             break
         names.append(node.key.value)
         node = node.base
-    if not names or node != syntax.Name(root):
+    if not names or node != tree.Name(root):
         raise refused("ORDER BY takes property paths, such as c.position")
     return tuple(reversed(names))

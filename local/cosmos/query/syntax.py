@@ -4,173 +4,43 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from local.cosmos.errors import CosmosError
-from local.cosmos.values import UNDEFINED, Value, number
-
-
-@dataclass(frozen=True, slots=True)
-class Literal:
-    value: Value
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Name:
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A property by name or an element by index."""
-
-    base: Node
-    key: Node
-
-
-@dataclass(frozen=True, slots=True)
-class Unary:
-    operator: str
-    operand: Node
-    in_parentheses: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Binary:
-    operator: str
-    left: Node
-    right: Node
-
-
-@dataclass(frozen=True, slots=True)
-class In:
-    operand: Node
-    options: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Conditional:
-    test: Node
-    then: Node
-    otherwise: Node
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    name: str
-    arguments: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ArrayOf:
-    items: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectOf:
-    pairs: tuple[tuple[str, Node], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Exists:
-    query: Select
-
-
-Node: TypeAlias = (
-    "Literal | Parameter | Name | Member | Unary | Binary | In | Conditional | Call | ArrayOf | ObjectOf | Exists"
+from local.cosmos.query.lexer import Token, refused, tokens_of, unquoted
+from local.cosmos.query.tree import (
+    ArrayOf,
+    Binary,
+    Call,
+    Conditional,
+    Exists,
+    In,
+    Literal,
+    Member,
+    Name,
+    Node,
+    ObjectOf,
+    Parameter,
+    Select,
+    Source,
+    Unary,
 )
+from local.cosmos.values import UNDEFINED, number
 
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """`alias IN path`, or the whole document under its alias where `path` is None."""
-
-    alias: str
-    path: Node | None
-
-
-@dataclass(frozen=True, slots=True)
-class Select:
-    """`items` is None for *; an item has the name it gets in the result, None for VALUE."""
-
-    items: tuple[tuple[str | None, Node], ...] | None
-    is_value: bool
-    is_distinct: bool
-    source: Source
-    joins: tuple[Source, ...]
-    where: Node | None
-    order: tuple[tuple[Node, bool], ...]  # of (path, descending)
-    top: Node | None
-    offset: Node | None
-    limit: Node | None
-
-
-_KEYWORDS = {
-    *(
-        "SELECT",
-        "VALUE",
-        "DISTINCT",
-        "TOP",
-        "AS",
-        "FROM",
-        "IN",
-        "JOIN",
-        "WHERE",
-        "ORDER",
-        "BY",
-        "ASC",
-        "DESC",
-        "OFFSET",
-    ),
-    *(
-        "LIMIT",
-        "AND",
-        "OR",
-        "NOT",
-        "BETWEEN",
-        "EXISTS",
-        "TRUE",
-        "FALSE",
-        "NULL",
-        "UNDEFINED",
-        "GROUP",
-        "LIKE",
-        "ESCAPE",
-    ),
-    *("ARRAY", "UDF"),
-}
+_KEYWORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """SELECT VALUE DISTINCT TOP AS FROM IN JOIN WHERE ORDER BY ASC DESC OFFSET LIMIT GROUP
+        AND OR NOT BETWEEN EXISTS LIKE ESCAPE TRUE FALSE NULL UNDEFINED ARRAY UDF""",
+    )
+)
 _USABLE_AS_NAME = {"VALUE", "OFFSET", "LIMIT", "ARRAY", "UNDEFINED"}
-_TOKEN = re.compile(
-    r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(?![\w.])"
-    r"|(?P<string>\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*')"
-    r"|(?P<parameter>@\w+)|(?P<word>[^\W\d]\w*)"
-    r"|(?P<symbol>!=|<>|<=|>=|\|\||\?\?|<<|>>|--|/\*|[=<>+\-*/%()\[\]{},.:?&|^~])|(?P<end>\Z))",
-    re.DOTALL,
-)
-_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", '"': '"', "'": "'", "\\": "\\", "/": "/"}
 _COMPARISONS = {"=", "!=", "<", "<=", ">", ">="}
 # Bounds on nesting and on operators in a row keep the parser, and what it makes, within Python's own stack.
 _MAX_DEPTH = 40
 _MAX_CHAIN = 200
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class _Token:
-    kind: str
-    text: str
-    at: int
-
-
-def refused(reason: str) -> CosmosError:
-    return CosmosError(400, f"The query can't be answered: {reason}.")
 
 
 @lru_cache(maxsize=512)
@@ -190,7 +60,7 @@ def parse_condition(text: str) -> Select:
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self._tokens = _tokens(text)
+        self._tokens = tokens_of(text)
         self._at = 0
         self._depth = 0
 
@@ -399,7 +269,7 @@ class _Parser:
         if token.kind == "number":
             return Literal(number(float(token.text)))
         if token.kind == "string":
-            return Literal(_unquoted(token.text))
+            return Literal(unquoted(token.text))
         if token.kind == "parameter":
             return Parameter(token.text)
         if keyword in {"TRUE", "FALSE", "NULL", "UNDEFINED"}:
@@ -458,7 +328,7 @@ class _Parser:
             if token.kind not in {"string", "word"}:
                 raise self._unexpected("a property name", token)
             self._expect(":")
-            name = _unquoted(token.text) if token.kind == "string" else token.text
+            name = unquoted(token.text) if token.kind == "string" else token.text
             pairs.append((name, self.expression()))
         return ObjectOf(tuple(pairs))
 
@@ -473,10 +343,10 @@ class _Parser:
             return token.text
         raise self._unexpected("a name", token)
 
-    def _peek(self) -> _Token:
+    def _peek(self) -> Token:
         return self._tokens[self._at]
 
-    def _next(self) -> _Token:
+    def _next(self) -> Token:
         token = self._tokens[self._at]
         self._at += token.kind != "end"
         return token
@@ -491,42 +361,7 @@ class _Parser:
         if not self._accept(text):
             raise self._unexpected(text)
 
-    def _unexpected(self, wanted: str = "", token: _Token | None = None) -> CosmosError:
+    def _unexpected(self, wanted: str = "", token: Token | None = None) -> CosmosError:
         found = token or self._peek()
         what = f"{found.text!r} at {found.at}" if found.text else "the end"
         return refused(f"syntax error near {what}" + (f", {wanted} is expected" if wanted else ""))
-
-
-def _tokens(text: str) -> list[_Token]:
-    tokens = []
-    at = 0
-    while True:
-        match = _TOKEN.match(text, at)
-        if match is None or match.lastgroup is None:
-            raise refused(f"syntax error near {text[at : at + 20].strip()!r}")
-        kind, part = match.lastgroup, match.group(match.lastgroup)
-        if part in {"--", "/*"}:
-            raise refused("comments are outside the subset")
-        tokens.append(_Token(kind, part, match.start(kind)))
-        if kind == "end":
-            return tokens
-        at = match.end()
-
-
-def _unquoted(text: str) -> str:
-    def escape(match: re.Match[str]) -> str:
-        code = match.group(1)
-        if code[0] == "u" and len(code) == 5:
-            return chr(int(code[1:], 16))
-        if code not in _ESCAPES:
-            raise refused(f"the escape \\{code} is not known")
-        return _ESCAPES[code]
-
-    inner = text[1:-1]
-    if "\\" not in inner:
-        return inner
-    unescaped = re.sub(r"\\(u[0-9a-fA-F]{4}|.)", escape, inner, flags=re.DOTALL)
-    try:
-        return unescaped.encode("utf-16", "surrogatepass").decode("utf-16")  # joins \ud83d\ude00 to one character
-    except UnicodeDecodeError as exc:
-        raise refused("a string holds half a surrogate pair") from exc

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from local.cosmos.catalogue import Container
 from local.cosmos.definition import DatabaseSpec, container_spec
 from local.cosmos.items import Items
 from local.cosmos.partition import PartitionKey
 from local.cosmos.resources import Resources
-from local.cosmos.store import Container, Store
+from local.cosmos.store import Store
 from local.cosmos.values import Document
 
 START = 1_800_000_000.0

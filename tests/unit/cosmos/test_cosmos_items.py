@@ -8,11 +8,11 @@ import math
 import pytest
 from cosmos_bench import START, Bench
 
+from local.cosmos.catalogue import Container
 from local.cosmos.errors import CosmosError
 from local.cosmos.items import Outcome, Precondition
 from local.cosmos.partition import key_of
 from local.cosmos.patch import Patch
-from local.cosmos.store import Container
 from local.cosmos.values import Document, Json, parse_object
 
 KEY = key_of("p")
