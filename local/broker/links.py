@@ -55,6 +55,7 @@ _ADDRESS, _FILTER = 0, 7  # fields of a source; a target's address comes first t
 _SETTLED = 1
 _SESSION_FILTER = Symbol("com.microsoft:session-filter")
 _TIMEOUT = "com.microsoft:timeout"
+_BATCH_LIMIT = Symbol("com.microsoft:max-message-batch-size")  # the Python client packs 256 KiB where it is not told
 
 
 class Link:
@@ -112,6 +113,7 @@ class IncomingLink(Link):
             source=attach.source or codec.described(_SOURCE, codec.encode_list([])),
             target=attach.target,
             max_message_size=max_message_bytes,
+            properties={_BATCH_LIMIT: codec.ulong(max_message_bytes)},
         )
         session.send(answer)
         self._grant()
