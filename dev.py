@@ -262,11 +262,17 @@ def candidates() -> Iterator[list[str]]:
     launcher = shutil.which("py") if os.name == "nt" else None
     for name in names if launcher else ():
         yield [str(launcher), f"-{name}"]
+    for path in candidates_of_pyenv(names):
+        yield [path]
+
+
+def candidates_of_pyenv(names: Iterable[str]) -> Iterator[str]:
+    """Name the interpreters that pyenv keeps for these versions, whether or not one is switched on."""
     home = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     for folder in (home / "versions", home / "pyenv-win" / "versions"):
         for name in names:
             for version in sorted(folder.glob(f"{name}.*"), key=lambda path: numbers(path.name), reverse=True):
-                yield [str(version / ("python.exe" if os.name == "nt" else "bin/python"))]
+                yield str(version / ("python.exe" if os.name == "nt" else "bin/python"))
 
 
 def numbers(text: str) -> list[int]:

@@ -63,18 +63,23 @@ async def gather(cosmos: CosmosClient, bus: ServiceBusClient, names: Names) -> E
     orders, ledgers, entries = [
         await _documents(database, names.containers[name]) for name in ("orders", "ledgers", "ledger-entries")
     ]
-    dead: list[Copy] = []
-    for role in (*ROLES, "quarantine"):
-        receiver = bus.get_queue_receiver(names.queues[role], sub_queue=ServiceBusSubQueue.DEAD_LETTER)
-        async with receiver:
-            dead += [_copy(message, role) for message in await _peek(receiver)]
+    quarantine, *dead = await asyncio.gather(
+        _quarantine(bus, names.queues["quarantine"]),
+        *(_dead_letters(bus, role, names.queues[role]) for role in (*ROLES, "quarantine")),
+    )
     return EndState(
         orders=orders,
         ledgers=ledgers,
         entries=entries,
-        quarantine=await _quarantine(bus, names.queues["quarantine"]),
-        dead_letters=dead,
+        quarantine=quarantine,
+        dead_letters=[copy for copies in dead for copy in copies],
     )
+
+
+async def _dead_letters(bus: ServiceBusClient, role: str, queue: str) -> list[Copy]:
+    """Peek into a queue's own dead-letter queue, which never has sessions."""
+    async with bus.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as receiver:
+        return [_copy(message, role) for message in await _peek(receiver)]
 
 
 async def _documents(database: DatabaseProxy, container: str) -> list[dict[str, object]]:
