@@ -168,6 +168,18 @@ def test_an_unknown_member_is_refused_by_name_and_its_value_is_not_shown(body: J
     assert violations({**body, "x" * 1000: 1}) == {"/" + "x" * 64 + "…": "unknown member"}
 
 
+def test_from_outside_a_member_has_its_camel_case_name_only() -> None:
+    for body, name, ours in (
+        (PLACED, "orderId", "order_id"),
+        (BATCH, "ledgerId", "ledger_id"),
+        (ENTRY, "orderId", "order_id"),
+    ):
+        assert violations({**without(body, name), ours: body[name]}) == {
+            f"/{name}": "required",
+            f"/{ours}": "unknown member",
+        }
+
+
 def test_a_transaction_names_one_order() -> None:
     # C77
     assert "/transactions/0/orderId" in violations(changed(BATCH, "/transactions/0/orderId", ["ORD-1", "ORD-2"]))
