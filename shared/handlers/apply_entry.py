@@ -143,7 +143,7 @@ class ApplyEntry:
                 schema_version=body.schema_version,
                 handler_version=HANDLER_VERSION,
                 correlation_id=envelope.correlation_id,
-                traceparent=envelope.traceparent,
+                traceparent=telemetry.current_traceparent() or envelope.traceparent,
                 source=_source(body),
             ),
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from shared import telemetry
 from shared.contracts.documents import Claim, Effect, Outbox, Record, RecordStatus, Result
 from shared.contracts.ledger import LedgerBatch, LedgerEntry
 from shared.contracts.orders import OrderMessage
@@ -54,7 +55,7 @@ def new_record(
         payload_hash=checked.payload_hash,
         raw_hash=checked.raw_hash,
         correlation_id=envelope.correlation_id,
-        traceparent=envelope.traceparent,
+        traceparent=telemetry.current_traceparent() or envelope.traceparent,
         enqueued_at=checked.enqueued_at,
         status=status,
         claim=claim,
