@@ -5,7 +5,7 @@ puts in the index:
   read      1 x kb, twice that with Strong or BoundedStaleness consistency (two replicas are read)
   create    5 x kb + 0.2 x terms; delete the same; replace, upsert over an item and patch twice that
   query     2.3 + 0.03 x documents looked at + 0.1 per KiB given out, doubled like a read
-  a conflict, failed precondition or missing item costs 1, doubled like a read only where it was a read
+  a conflict, a failed precondition, a missing item and an unchanged one (304) cost 1
   a batch costs the sum of its operations
 """
 
