@@ -1,0 +1,1 @@
+"""Crashes before and behind every I/O operation of every handler."""
