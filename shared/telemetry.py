@@ -18,7 +18,7 @@ from opentelemetry import context as otel_context
 from opentelemetry import metrics, trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from shared.errors import EVENT_CONFIGURATION, EVENT_PARTITION_FULL, TransientError
+from shared.errors import EVENT_CONFIGURATION, EVENT_PARTITION_FULL, Reason, TransientError
 
 VERSION: Final = "0.1.0"
 LOGGER: Final = "convoy"
@@ -183,6 +183,11 @@ def log_stuck(record: str, error: BaseException | None) -> None:
         extra={**keyed(record=record), "error": type(error).__name__ if error else "sweeps"},
         exc_info=error,
     )
+
+
+def effect_parked(reason: Reason) -> None:
+    """An effect that nobody calls again without a person's word."""
+    logger.error(EFFECT_PARKED, extra={"effect": "payment", "reason": reason.value})
 
 
 def count_released(entries: int) -> None:

@@ -224,6 +224,7 @@ class Claims:
                 await races.lost("taking a record over")
                 continue
             if verdict is Verdict.PARK_EFFECT:
+                telemetry.effect_parked(Reason.EFFECT_OUTCOME_UNKNOWN)
                 raise PermanentError(Reason.EFFECT_OUTCOME_UNKNOWN, "effect: its caller died before an answer came")
             outcome = Outcome.RESUMED if verdict is Verdict.RESUME else Outcome.TAKEN_OVER
             return GoOn(Claimed(taken, answer.etag), outcome)
@@ -276,7 +277,7 @@ class Claims:
             if isinstance(answer, Stale):
                 await races.lost("taking a record over")
             elif parking:
-                telemetry.logger.error(telemetry.EFFECT_PARKED, extra={"reason": Reason.EFFECT_OUTCOME_UNKNOWN.value})
+                telemetry.effect_parked(Reason.EFFECT_OUTCOME_UNKNOWN)
                 return Left()
             else:
                 return GoOn(Claimed(taken, answer.etag), Outcome.RESUMED)

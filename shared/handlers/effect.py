@@ -79,7 +79,7 @@ class PaymentEffect:
     async def _park(
         self, attempt: Attempt, claimed: Claimed[Order], access: Access[Order], reason: Reason, replay_count: int
     ) -> Claimed[Order] | Settled:
-        telemetry.logger.error(telemetry.EFFECT_PARKED, extra={"effect": "payment", "reason": reason.value})
+        telemetry.effect_parked(reason)
 
         def change(order: Order) -> Order:
             return with_record(order, effect=effects.parked(_effect(order.record), reason, replay_count))
