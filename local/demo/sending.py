@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from typing import cast
 
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
@@ -19,7 +20,7 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from local.demo.lines import Line, Sending
+from local.demo.lines import Line, Property, Sending
 
 MOST_TOGETHER = 25  # so that the app works while the demo still sends
 NOT_THE_MESSAGE = (
@@ -100,7 +101,7 @@ def message_of(line: Line) -> ServiceBusMessage:
     Raises: ValueError, when an id is longer than a broker takes.
     """
     properties: dict[str | bytes, Primitive] = {}
-    properties.update(line.properties)
+    properties.update({name: _wide(value) for name, value in line.properties.items()})
     message = ServiceBusMessage(
         line.body,
         session_id=line.session_id,
@@ -113,3 +114,10 @@ def message_of(line: Line) -> ServiceBusMessage:
     if not line.message_id and message.raw_amqp_message.properties is not None:
         message.raw_amqp_message.properties.message_id = line.message_id
     return message
+
+
+def _wide(value: Property) -> Primitive:
+    """Mark an integer beyond 32 bits as an AMQP long; the client takes each one for an int and fails."""
+    if isinstance(value, int) and not isinstance(value, bool) and not -(2**31) <= value < 2**31:
+        return cast("Primitive", {"TYPE": "LONG", "VALUE": value})
+    return value

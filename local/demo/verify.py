@@ -295,9 +295,11 @@ class _Check:
         self.verdict.alternatives += len(endings) > 1
         best: _Choice[S] | None = None
         least = 0
+        seen = {park.key for ending in endings for park in ending.parked if park.key in self.copies.found}
         for ending in endings:
             found = list(differences(ending.state))
             unfit = len(found) + sum(1 for _ in self.copies.differences(ending.parked))
+            unfit += len(seen - {park.key for park in ending.parked})  # parked in fact, but not by this end
             if best is None or unfit < least:
                 best, least = _Choice(ending, found), unfit
             if unfit == 0:

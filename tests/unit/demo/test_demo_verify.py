@@ -245,6 +245,20 @@ def test_every_allowed_end_is_accepted() -> None:
         assert verdict.alternatives == 1
 
 
+def test_the_end_that_explains_the_parked_copies_is_chosen() -> None:
+    twin = entry("1", stream="order", amount="99", sequence=1)
+    expectation = expected(placed("ORD-1", "10"), twin)
+    order = expectation.orders["ORD-1"]
+    assert order is not None
+    endings = expectation.streams("ORD-1", [order[0].state.postings])["order"]
+    assert endings is not None
+    for ending in range(len(endings)):  # the loser vanished, or was parked
+        verdict = verify(expectation, perfect(expectation, ending=ending))
+        assert verdict.is_proven, verdict.violations
+    assert any(ending.parked for ending in endings)
+    assert any(not ending.parked for ending in endings)
+
+
 def test_a_copy_left_twice_by_a_crash_counts_once() -> None:
     expectation = day()
     end = perfect(expectation)
