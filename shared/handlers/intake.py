@@ -3,26 +3,20 @@ identity")."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Generic, TypeVar
 
 from shared.contracts.ledger import LedgerBatch, LedgerEntry
 from shared.contracts.orders import OrderAmended, OrderCancelled, OrderMessage, OrderPlaced
-from shared.domain import identity, payload, validation
+from shared.domain import identity, payload, reserved, validation
 from shared.envelope import Envelope
 from shared.errors import PermanentError, Reason
 from shared.ports import Clock
 
-DEDUP_ID = "dedup-id"
-REPLAY_COUNT = "replay-count"
-ORIGINAL_ENQUEUED_AT = "original-enqueued-at"
 CONTENT_ENCODING = "content-encoding"
 
-_COUNT = re.compile(r"[1-9][0-9]{0,8}")
-_MOMENT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?Z")
 _MARGIN = timedelta(days=1)  # a record must outlive the message that it recognises
 
 B = TypeVar("B", OrderMessage, LedgerBatch, LedgerEntry)
@@ -90,7 +84,7 @@ class Intake:
     def _checked(
         self, envelope: Envelope, facts: Facts, validated: Callable[[dict[str, object]], B]
     ) -> Checked[B]:
-        facts.replay_count = _replay_count(envelope)
+        facts.replay_count = reserved.replay_count(envelope.properties)
         original = _original(envelope)
         if not identity.is_cloud_event(envelope.content_type, envelope.properties):
             facts.dedup_key = original  # known even if the body can't be read
@@ -117,7 +111,7 @@ class Intake:
             payload_hash=facts.payload_hash,
             raw_hash=received.raw_hash,
             replay_count=facts.replay_count,
-            enqueued_at=identity.rfc3339(_original_enqueued_at(envelope) or envelope.enqueued_at),
+            enqueued_at=identity.rfc3339(reserved.original_enqueued_at(envelope.properties) or envelope.enqueued_at),
         )
 
     def _check_age(self, envelope: Envelope) -> None:
@@ -125,7 +119,7 @@ class Intake:
 
         The worker's own clock will do: it only refuses.
         """
-        enqueued = min(envelope.enqueued_at, _original_enqueued_at(envelope) or envelope.enqueued_at)
+        enqueued = min(envelope.enqueued_at, reserved.original_enqueued_at(envelope.properties) or envelope.enqueued_at)
         if self._clock.now() - enqueued > self._record_ttl - _MARGIN:
             raise PermanentError(
                 Reason.DEDUP_EXPIRED, "enqueued so long ago that its record may have expired (RECORD_TTL_SECONDS)"
@@ -134,25 +128,8 @@ class Intake:
 
 def _original(envelope: Envelope) -> str:
     """The MessageId at first delivery: the broker's, or what the replay tool kept of it."""
-    kept = envelope.properties.get(DEDUP_ID)
-    original = kept if isinstance(kept, str) and _replay_count(envelope) else envelope.message_id
+    kept = envelope.properties.get(reserved.DEDUP_ID)
+    original = kept if isinstance(kept, str) and reserved.replay_count(envelope.properties) else envelope.message_id
     if not original:
         raise PermanentError(Reason.MESSAGE_ID_MISSING, "the message has no message id, or an empty one")
     return original
-
-
-def _replay_count(envelope: Envelope) -> int:
-    text = envelope.properties.get(REPLAY_COUNT)
-    return int(text) if isinstance(text, str) and _COUNT.fullmatch(text) else 0
-
-
-def _original_enqueued_at(envelope: Envelope) -> datetime | None:
-    text = envelope.properties.get(ORIGINAL_ENQUEUED_AT)
-    found = _MOMENT.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(found[1]).replace(tzinfo=UTC)
-    except ValueError:  # a thirteenth month and the like: as good as absent
-        return None
-    return moment.replace(microsecond=int((found[2] or "").ljust(6, "0")[:6]))

@@ -10,6 +10,7 @@ import gzip
 from collections.abc import Mapping
 from functools import partial
 
+from shared.domain import reserved
 from shared.domain.identity import quarantine_message_id, rfc3339
 from shared.envelope import Envelope, OutgoingMessage, PropertyValue, Role
 from shared.errors import PermanentError, Reason
@@ -58,10 +59,12 @@ def copies(
 ) -> tuple[OutgoingMessage, ...]:
     """The copy in the forms that are tried, from the fullest on."""
     own = dict(envelope.properties)
-    own.setdefault("original-sequence-number", str(envelope.sequence_number))
-    own.setdefault("original-enqueued-at", rfc3339(envelope.enqueued_at))
+    if reserved.original_sequence_number(own) is None:
+        own[reserved.ORIGINAL_SEQUENCE_NUMBER] = str(envelope.sequence_number)
+    if reserved.original_enqueued_at(own) is None:
+        own[reserved.ORIGINAL_ENQUEUED_AT] = rfc3339(envelope.enqueued_at)
     if facts.replay_count > 0 and error.reason is not Reason.SEQUENCE_GAP:
-        own["replay-failures"] = str(_count(own.get("replay-failures")) + 1)
+        own[reserved.REPLAY_FAILURES] = str(reserved.replay_failures(own) + 1)
     short: dict[str, PropertyValue | None] = {
         "quarantine-reason": error.reason.value,
         "quarantine-role": envelope.role.value,
@@ -92,12 +95,6 @@ def copies(
 def cut(text: str, limit: int) -> str:
     """The beginning of a text, at most so many bytes of UTF-8, cut on a character border."""
     return text.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")
-
-
-def _count(value: PropertyValue | None) -> int:
-    """A counter among the properties; what does not parse counts as absent."""
-    text = str(value)
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 def _present(properties: Mapping[str, PropertyValue | None]) -> dict[str, PropertyValue]:
