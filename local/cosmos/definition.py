@@ -50,8 +50,11 @@ class DatabaseSpec:
 
 
 def resource_id(value: Json, key: str = "id") -> str:
-    """The id of a database or container, 1 to 255 characters. Refuses / \\ # ? and a space at the end."""
-    if not isinstance(value, str) or not 1 <= len(value) <= 255 or value.endswith(" ") or re.search(r"[/\\#?]", value):
+    """The id of a database or container, of 1 to 255 characters.
+
+    Refuses / \\ # ?, control characters (the id goes into response headers) and a space at the end.
+    """
+    if not isinstance(value, str) or not re.fullmatch(r"[^/\\#?\x00-\x1f]{0,254}[^/\\#?\x00-\x20]", value):
         raise InvalidDefinitionError(
             key, "Ensure to provide a unique non-empty string less than '255' characters, without / \\ # ?."
         )

@@ -44,7 +44,7 @@ class Response:
         if self.status not in (204, 304):
             lines.append(f"Content-Length: {len(self.body)}")
         lines.append("\r\n")
-        return "\r\n".join(lines).encode("latin-1") + self.body
+        return "\r\n".join(lines).encode() + self.body  # UTF-8: a header may name a container of any script
 
 
 class Exchange:

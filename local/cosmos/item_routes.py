@@ -114,24 +114,25 @@ class ItemRoutes:
 
     def _query(self, call: Call, container: Container) -> Response:
         where = self._feed_range(call, container)
-        is_cross_partition = call.key is None and where is None
-        if is_cross_partition and not call.is_set("x-ms-documentdb-query-enablecrosspartition"):
+        if call.key is None and where is None and not call.is_set("x-ms-documentdb-query-enablecrosspartition"):
             raise CosmosError(
                 400,
                 "Cross partition query is required but disabled. Please set x-ms-documentdb-query-enablecrosspartition "
                 "to true, specify x-ms-documentdb-partitionkey, or revise your query to avoid this exception.",
             )
-        plan = run.Plan(
-            run.Query.read(call.request.body), container.spec.indexing, is_cross_partition=is_cross_partition
-        )
-        return self._page(call, container, plan, where or _WHOLE)
+        return self._page(call, container, run.Query.read(call.request.body), where)
 
     def _read_all(self, call: Call, container: Container) -> Response:
-        plan = run.Plan(run.Query("SELECT * FROM c", {}), None, is_cross_partition=True)
-        return self._page(call, container, plan, self._feed_range(call, container) or _WHOLE)
+        return self._page(call, container, run.Query("SELECT * FROM c", {}), self._feed_range(call, container))
 
-    def _page(self, call: Call, container: Container, plan: run.Plan, where: Range) -> Response:
-        pk = call.key.text if call.key else None
+    def _page(self, call: Call, container: Container, query: run.Query, part: Range | None) -> Response:
+        where, pk = part or _WHOLE, call.key.text if call.key else None
+        plan = run.Plan(
+            query,
+            container.spec.indexing,
+            is_cross_partition=pk is None and part is None,
+            scope=f"{container.rid} {pk} {where.start} {where.end}",
+        )
 
         def candidates(sequence: int) -> Iterator[run.Candidate]:
             rows = self._store.scan(container, start=where.start, end=where.end, pk=pk, sequence=sequence)

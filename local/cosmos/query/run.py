@@ -84,12 +84,15 @@ class _Position:
 
 
 class Plan:
-    """A query made ready to run. Refuses with 400 what is outside the subset, or what the index can't serve."""
+    """A query made ready to run over a scope. Refuses with 400 what the subset or the index does not serve."""
 
-    def __init__(self, query: Query, indexing: IndexingPolicy | None, *, is_cross_partition: bool) -> None:
+    def __init__(
+        self, query: Query, indexing: IndexingPolicy | None, *, is_cross_partition: bool, scope: str = ""
+    ) -> None:
         self._select = select = parse_query(query.text)
         self._parameters = query.parameters
-        self._fingerprint = hashlib.sha256(f"{query.text}\n{canonical(dict(query.parameters))}".encode()).hexdigest()
+        whole: Json = [scope, query.text, dict(query.parameters)]
+        self._fingerprint = hashlib.sha256(canonical(whole).encode()).hexdigest()  # what a continuation belongs to
         first = select.source
         self._root = first.alias if first.path is None else _root_of(first.path)
         root = frozenset({self._root})

@@ -294,6 +294,15 @@ class TestQueries:
             found = [each async for page in rest async for each in page]
         assert first + found == [f"o{at}" for at in range(7)]
 
+    async def test_continuation_of_one_key_is_400_for_another(self, orders: ContainerProxy) -> None:
+        await orders.create_item(order("o1", "second"))
+        pages = orders.query_items("SELECT * FROM c", partition_key="o1", max_item_count=1).by_page()
+        await anext(pages)
+        token = pages.continuation_token
+        assert token
+        with pytest.raises(CosmosHttpResponseError, match="continuation"):
+            await anext(orders.query_items("SELECT * FROM c", partition_key="o2").by_page(token))
+
     async def test_foreign_continuation_is_400(self, orders: ContainerProxy) -> None:
         with pytest.raises(CosmosHttpResponseError, match="continuation") as refused:
             await anext(orders.query_items("SELECT * FROM c").by_page("not-a-token"))
@@ -408,10 +417,17 @@ class TestCatalogue:
         answers = [(each.status, each.sub_status) for each in served.records if each.operation == "Create"]
         assert answers == [(400, 1024), (201, 0)]
 
-    @pytest.mark.parametrize("bad", ["a/b", "a?b", "a ", "x" * 256])
-    async def test_bad_name_is_400(self, client: CosmosClient, bad: str) -> None:
+    @pytest.mark.parametrize("bad", ["a/b", "a?b", "a ", "a\r\nb", "x" * 256])
+    async def test_bad_name_is_refused(self, client: CosmosClient, bad: str) -> None:
         with pytest.raises((CosmosHttpResponseError, ValueError)):
             await client.create_database(bad)
+
+    async def test_names_of_any_script(self, client: CosmosClient) -> None:
+        database = await client.create_database("Zürich 東京")
+        container = await database.create_container("Bücher", PartitionKey("/orderId"))
+        await container.create_item(order("ö"))
+        assert (await container.read_item("ö", "ö"))["id"] == "ö"
+        assert await everything(container.query_items("SELECT VALUE c.id FROM c")) == ["ö"]
 
     async def test_throughput_can_be_read_and_changed(self, client: CosmosClient) -> None:
         database = client.get_database_client("convoy")
