@@ -20,11 +20,18 @@ class DuplicateWindow:
 
     def admits(self, message_id: MessageId, now: float) -> bool:
         """Record the id; false when it was there already."""
-        while self._order and self._order[0][0] <= now:
-            self._seen.discard(self._order.popleft()[1])
+        self.forget(now)
         key = (type(message_id), message_id)
         if key in self._seen:
             return False
         self._seen.add(key)
         self._order.append((now + self._seconds, key))
         return True
+
+    def forget(self, now: float) -> None:
+        """Drop the ids whose time is over."""
+        while self._order and self._order[0][0] <= now:
+            self._seen.discard(self._order.popleft()[1])
+
+    def __len__(self) -> int:
+        return len(self._order)

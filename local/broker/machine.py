@@ -15,7 +15,6 @@ available sequence numbers in a heap. Every operation costs O(log n) at most, lo
 from __future__ import annotations
 
 import dataclasses
-import heapq
 import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,6 +38,7 @@ from local.broker.model import (
     Signal,
     StoredMessage,
 )
+from local.broker.sessions import Session, Sessions
 
 __all__ = ["Broker", "BrokerError", "Counts", "Delivery", "Queue", "QueueOptions", "SessionLock", "StoredMessage"]
 
@@ -102,20 +102,6 @@ class _Context:
     new_token: Callable[[], uuid.UUID]
 
 
-@dataclasses.dataclass(eq=False, slots=True)
-class _Session:
-    """One session; a plain queue is a single one with an empty name."""
-
-    session_id: str
-    available: list[int] = dataclasses.field(default_factory=list)  # heap; may hold numbers that are gone
-    waiting: int = 0  # how many of them are available in fact
-    messages: int = 0  # of any state
-    locked: set[uuid.UUID] = dataclasses.field(default_factory=set)
-    lock: SessionLock | None = None
-    state: bytes | None = None
-    state_set_at: float = 0.0
-
-
 class Queue:
     """One queue or dead-letter queue."""
 
@@ -130,9 +116,7 @@ class Queue:
         self._order: list[int] = []  # every sequence number, ascending; may hold numbers that are gone
         self._in_state = dict.fromkeys(MessageState, 0)
         self._locks: dict[uuid.UUID, StoredMessage] = {}
-        self._sessions: dict[str, _Session] = {}
-        self._plain = _Session("")
-        self._ready: dict[str, None] = {}  # unlocked sessions with something to receive, longest waiting first
+        self._sessions = Sessions(has_sessions=options.requires_session)
         self._last_number = 0
 
     # ------------------------------------------------------------------------------------------------------- sending
@@ -205,7 +189,21 @@ class Queue:
         return number
 
     def _is_new(self, message_id: MessageId, now: float) -> bool:
-        return message_id == "" or self._window.admits(message_id, now)  # an empty id identifies nothing
+        if message_id == "":  # an empty id identifies nothing
+            return True
+        if not self._window:
+            self._forget_ids_after_a_window(now)
+        return self._window.admits(message_id, now)
+
+    def _forget_ids_after_a_window(self, now: float) -> None:
+        """Look once a window whether ids can be forgotten, so that a queue that fell silent keeps none."""
+
+        def forget(when: float) -> None:
+            self._window.forget(when)
+            if self._window:
+                self._forget_ids_after_a_window(when)
+
+        self._deadlines.set((self, "window"), now + self.options.duplicate_window_seconds, forget)
 
     def _activate(self, stored: StoredMessage, when: float) -> None:
         self._remove(stored)
@@ -236,8 +234,8 @@ class Queue:
         """
         self._deadlines.run(now)
         self.refuse_plain_receiver()
-        stored = self._take(self._plain)
-        return None if stored is None else self._locked(stored, self._plain, now)
+        stored = self._sessions.plain.take()
+        return None if stored is None else self._locked(stored, self._sessions.plain, now)
 
     def receive_from_session(self, lock: SessionLock, now: float) -> Delivery | None:
         """Lock the first available message of a session.
@@ -246,7 +244,7 @@ class Queue:
             BrokerError: com.microsoft:session-lock-lost.
         """
         session = self._held(lock, now)
-        stored = self._take(session)
+        stored = session.take()
         return None if stored is None else self._locked(stored, session, now)
 
     def receive_deferred(
@@ -260,7 +258,7 @@ class Queue:
         session = self._scope(lock, now)
         found = [self._found(number) for number in dict.fromkeys(numbers)]
         for stored in found:
-            elsewhere = self._session_of(stored) is not session
+            elsewhere = self._sessions.of(stored) is not session
             if stored.state is not MessageState.DEFERRED or stored.lock_token is not None or elsewhere:
                 raise _not_found(stored.sequence_number)
             if _is_expired(stored, now):
@@ -293,7 +291,7 @@ class Queue:
             if stored.is_available:
                 doomed.append(stored)
         for stored in doomed:
-            self._withdraw(stored)
+            self._sessions.withdraw(stored)
             self._remove(stored)
         return len(doomed)
 
@@ -323,7 +321,7 @@ class Queue:
     @property
     def has_available(self) -> bool:
         """Whether a plain queue has a message to receive."""
-        return self._plain.waiting > 0
+        return self._sessions.plain.waiting > 0
 
     # ------------------------------------------------------------------------------------------------------ settling
 
@@ -418,8 +416,8 @@ class Queue:
         """Lock the unlocked session that has waited longest with a message to receive."""
         self._deadlines.run(now)
         self.refuse_session_receiver()
-        session_id = next(iter(self._ready), None)
-        return None if session_id is None else self._lock_session(self._sessions[session_id], owner, now)
+        session = self._sessions.next_ready()
+        return None if session is None else self._lock_session(session, owner, now)
 
     def accept(self, session_id: str, owner: str, now: float) -> SessionLock:
         """Lock a session by name, whether or not it has messages.
@@ -433,7 +431,7 @@ class Queue:
             raise BrokerError(
                 _ARGUMENT, f"The SessionId has {len(session_id)} characters; the limit is {MAX_ID_LENGTH}."
             )
-        session = self._session(session_id)
+        session = self._sessions.named(session_id)
         if session.lock is not None:
             raise BrokerError(
                 "com.microsoft:session-cannot-be-locked",
@@ -450,8 +448,8 @@ class Queue:
     def release_session(self, lock: SessionLock, now: float) -> None:
         """Close the session: messages in hand go back as they were. A lock that is lost is let go without a word."""
         self._deadlines.run(now)
-        session = self._sessions.get(lock.session_id)
-        if session is not None and session.lock is lock:
+        session = self._sessions.held_by(lock)
+        if session is not None:
             self._unlock_session(session, now, counted=False)
 
     def session_state(self, lock: SessionLock, now: float) -> bytes | None:
@@ -474,8 +472,8 @@ class Queue:
         self._deadlines.run(now)
         self.refuse_session_receiver()
         if state_set_after is None:
-            return [s.session_id for s in self._sessions.values() if s.waiting or s.locked or s.state is not None]
-        stateful = (s for s in self._sessions.values() if s.state is not None)
+            return [s.session_id for s in self._sessions if s.waiting or s.locked or s.state is not None]
+        stateful = (s for s in self._sessions if s.state is not None)
         return [s.session_id for s in stateful if s.state_set_at > state_set_after]
 
     def sessions(self, now: float) -> list[SessionView]:
@@ -489,7 +487,7 @@ class Queue:
                 locked_by=s.lock.owner if s.lock else None,
                 locked_until=s.lock.locked_until if s.lock else None,
             )
-            for s in self._sessions.values()
+            for s in self._sessions
         ]
 
     def counts(self, now: float) -> Counts:
@@ -514,7 +512,7 @@ class Queue:
         self._messages[stored.sequence_number] = stored
         self._order.append(stored.sequence_number)
         self._in_state[stored.state] += 1
-        self._session_of(stored).messages += 1
+        self._sessions.of(stored).messages += 1
 
     def _remove(self, stored: StoredMessage) -> None:
         del self._messages[stored.sequence_number]
@@ -525,9 +523,9 @@ class Queue:
             self._deadlines.clear((self, "ttl", stored.sequence_number))
         if len(self._order) > 2 * len(self._messages) + 64:
             self._order = [number for number in self._order if number in self._messages]
-        session = self._session_of(stored)
+        session = self._sessions.of(stored)
         session.messages -= 1
-        self._drop_if_idle(session)
+        self._sessions.drop_if_idle(session)
 
     def _found(self, number: int) -> StoredMessage:
         stored = self._messages.get(number)
@@ -557,7 +555,7 @@ class Queue:
 
     def _on_ttl(self, stored: StoredMessage, _: float) -> None:
         if stored.is_available:  # what is locked expires when it comes back, what is deferred when it is fetched
-            self._withdraw(stored)
+            self._sessions.withdraw(stored)
             self._expire(stored)
 
     def _expire(self, stored: StoredMessage) -> None:
@@ -569,48 +567,18 @@ class Queue:
     # -------------------------------------------------------------------------------------- available, locked, back
 
     def _offer(self, stored: StoredMessage) -> None:
-        session = self._session_of(stored)
-        heapq.heappush(session.available, stored.sequence_number)
-        stored.is_available = True
-        session.waiting += 1
-        if not self.options.requires_session:
-            self._context.listener(MessageReady(self.name, None))
-        elif session.lock is not None:
-            self._context.listener(MessageReady(self.name, session.lock))
-        else:
-            self._ready.setdefault(session.session_id)
+        session = self._sessions.offer(stored)
+        if self.options.requires_session and session.lock is None:
             self._context.listener(SessionReady(self.name))
+        else:
+            self._context.listener(MessageReady(self.name, session.lock))
 
-    def _withdraw(self, stored: StoredMessage) -> None:
-        """Take a message off the available ones without receiving it; its number stays in the heap as a husk."""
-        session = self._session_of(stored)
-        stored.is_available = False
-        session.waiting -= 1
-        if session.waiting == 0:
-            self._ready.pop(session.session_id, None)
-        if len(session.available) > 2 * session.waiting + 64:
-            session.available = [number for number in session.available if self._is_available(number)]
-            heapq.heapify(session.available)
-
-    def _is_available(self, number: int) -> bool:
-        stored = self._messages.get(number)
-        return stored is not None and stored.is_available
-
-    def _take(self, session: _Session) -> StoredMessage | None:
-        while session.available:
-            stored = self._messages.get(heapq.heappop(session.available))
-            if stored is not None and stored.is_available:
-                stored.is_available = False
-                session.waiting -= 1
-                return stored
-        return None
-
-    def _locked(self, stored: StoredMessage, session: _Session, now: float) -> Delivery:
+    def _locked(self, stored: StoredMessage, session: Session, now: float) -> Delivery:
         token = self._context.new_token()
         stored.lock_token = token
         self._locks[token] = stored
         if session.lock is not None:
-            session.locked.add(token)
+            session.locked[token] = stored
             locked_until = session.lock.locked_until
         else:
             locked_until = self._set_lock_deadline(token, now)
@@ -641,7 +609,7 @@ class Queue:
         stored = self._locks.pop(token)
         stored.lock_token = None
         if self.options.requires_session:
-            self._session_of(stored).locked.discard(token)
+            self._sessions.of(stored).locked.pop(token, None)
         else:
             self._deadlines.clear((self, "lock", token))
         return stored
@@ -656,7 +624,7 @@ class Queue:
         """The message under this lock, which ends here, with its properties changed. Refuses before it changes any."""
         session = self._scope(lock, now)
         stored = self._locks.get(token)
-        if stored is None or self._session_of(stored) is not session:
+        if stored is None or self._sessions.of(stored) is not session:
             raise _message_lock_lost()
         if properties:
             try:
@@ -678,36 +646,25 @@ class Queue:
 
     # ----------------------------------------------------------------------------------------------- session keeping
 
-    def _session_of(self, stored: StoredMessage) -> _Session:
-        if not self.options.requires_session:
-            return self._plain
-        return self._session(stored.message.session_id or "")
-
-    def _session(self, session_id: str) -> _Session:
-        session = self._sessions.get(session_id)
-        if session is None:
-            session = self._sessions[session_id] = _Session(session_id)
-        return session
-
-    def _scope(self, lock: SessionLock | None, now: float) -> _Session:
+    def _scope(self, lock: SessionLock | None, now: float) -> Session:
         """Where the caller may act: the session it holds, or the whole of a plain queue."""
         if lock is not None:
             return self._held(lock, now)
         self._deadlines.run(now)
         if self.options.requires_session:
             raise _session_lock_lost()
-        return self._plain
+        return self._sessions.plain
 
-    def _held(self, lock: SessionLock, now: float) -> _Session:
+    def _held(self, lock: SessionLock, now: float) -> Session:
         self._deadlines.run(now)
-        session = self._sessions.get(lock.session_id)
-        if session is None or session.lock is not lock:
+        session = self._sessions.held_by(lock)
+        if session is None:
             raise _session_lock_lost()
         return session
 
-    def _lock_session(self, session: _Session, owner: str, now: float) -> SessionLock:
-        lock = session.lock = SessionLock(self.name, session.session_id, owner, now)
-        self._ready.pop(session.session_id, None)
+    def _lock_session(self, session: Session, owner: str, now: float) -> SessionLock:
+        lock = SessionLock(self.name, session.session_id, owner, now)
+        self._sessions.lock(session, lock)
         self._set_session_deadline(lock, now)
         return lock
 
@@ -717,25 +674,18 @@ class Queue:
         self._deadlines.set(key, lock.locked_until, lambda when: self._on_session_expired(lock, when))
 
     def _on_session_expired(self, lock: SessionLock, when: float) -> None:
-        self._unlock_session(self._sessions[lock.session_id], when, counted=True)
+        self._unlock_session(self._sessions.named(lock.session_id), when, counted=True)
         self._context.listener(SessionLost(lock))
 
-    def _unlock_session(self, session: _Session, now: float, *, counted: bool) -> None:
-        if session.lock is not None:
-            session.lock.is_lost = True
-            session.lock = None
+    def _unlock_session(self, session: Session, now: float, *, counted: bool) -> None:
+        self._sessions.unlock(session)
         self._deadlines.clear((self, "session", session.session_id))
-        held = sorted((self._locks[token].sequence_number, token) for token in session.locked)
+        held = sorted((stored.sequence_number, token) for token, stored in session.locked.items())
         for _, token in held:
             self._give_back(self._forget_lock(token), now, counted=counted)
-        if session.waiting and session.session_id not in self._ready:
-            self._ready[session.session_id] = None
+        if session.waiting:
             self._context.listener(SessionReady(self.name))
-        self._drop_if_idle(session)
-
-    def _drop_if_idle(self, session: _Session) -> None:
-        if session.messages == 0 and session.lock is None and session.state is None:
-            self._sessions.pop(session.session_id, None)
+        self._sessions.drop_if_idle(session)
 
 
 def _dead_letter_options(options: QueueOptions) -> QueueOptions:

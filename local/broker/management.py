@@ -18,6 +18,8 @@ _PREFIX = "com.microsoft:"
 _ARGUMENT = "com.microsoft:argument-error"
 _ANY_SESSION_FROM = 253402300799999  # the clients' "year 10000": sessions with messages or a state
 _SESSIONS_A_PAGE = 100
+_PAGE_MESSAGES = 1000
+_PAGE_BYTES = 1024 * 1024
 _STATUS = {
     "com.microsoft:message-lock-lost": 410,
     "com.microsoft:session-lock-lost": 410,
@@ -196,10 +198,16 @@ class Management:
     def _peek(self, arguments: _Arguments, _: SessionLock | None) -> _Answer:
         first, count = arguments.number("from-sequence-number"), arguments.number("message-count")
         session_id = arguments.text("session-id")
-        found = self._queue.peek(first, count, self._service.clock(), session_id=session_id)
-        if not found:
-            return _Answer(204, {})
-        return _Answer(200, {"messages": [{"message": encode_peeked(self._queue, stored)} for stored in found]})
+        found = self._queue.peek(first, min(count, _PAGE_MESSAGES), self._service.clock(), session_id=session_id)
+        messages: list[dict[str, bytes]] = []
+        size = 0
+        for stored in found:
+            message = encode_peeked(self._queue, stored)
+            size += len(message)
+            if messages and size > _PAGE_BYTES:  # fewer than asked for: a client that wants more peeks on
+                break
+            messages.append({"message": message})
+        return _Answer(200, {"messages": messages}) if messages else _Answer(204, {})
 
     def _receive_by_number(self, arguments: _Arguments, lock: SessionLock | None) -> _Answer:
         deletes = arguments.number("receiver-settle-mode") == 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from local.broker import codec
@@ -48,10 +48,11 @@ class ReceivedMessage:
     priority: Encoded
     ttl_seconds: float | None
     annotations: Mapping[object, Encoded]
-    properties: bytes  # the section's list, undescribed; b"" when the sender sent none
-    application_properties_map: bytes  # the section's map, undescribed; b"" when the sender sent none
-    body_sections: bytes
-    footer: bytes
+    # The sections' content without descriptors, b"" for what the sender left out. Nothing of it belongs into a log.
+    properties: bytes = field(repr=False)
+    application_properties_map: bytes = field(repr=False)
+    body_sections: bytes = field(repr=False)  # whole sections, one or more
+    footer: bytes = field(repr=False)
     message_id: MessageId | None = None
     correlation_id: MessageId | None = None
     session_id: str | None = None
@@ -134,8 +135,8 @@ def parse_message(data: bytes) -> ReceivedMessage:
     found: dict[int, bytes] = {}
     body = []
     for code, value, whole in _sections(data):
+        _check(code, codec.decode_one(value))
         if code in (_DATA, _SEQUENCE, _VALUE):
-            _check(code, codec.decode_one(value))
             body.append(whole)
         elif code in found:
             raise CodecError(f"a second section of code 0x{code:02x}")
@@ -147,11 +148,7 @@ def parse_message(data: bytes) -> ReceivedMessage:
         for key, value in codec.raw_map(found.get(_MESSAGE_ANNOTATIONS, b"\xc1\x01\x00")).items()
         if key not in _SERVICE_OWNED
     }
-    if _APPLICATION_PROPERTIES in found:
-        _check(_APPLICATION_PROPERTIES, codec.decode_one(found[_APPLICATION_PROPERTIES]))
-    fields = codec.decode_one(found.get(_PROPERTIES, b"\x45"))
-    if not isinstance(fields, list):
-        raise CodecError("the properties section is no list")
+    fields = [codec.decode_one(item) for item in codec.raw_items(found.get(_PROPERTIES, b"\x45"))]
     return ReceivedMessage(
         durable=_at(header, 0),
         priority=_at(header, 1),
@@ -180,9 +177,8 @@ def parse_batch(data: bytes) -> list[ReceivedMessage]:
     for code, value, _ in _sections(data):
         if code == _DATA:
             content = codec.decode_one(value)
-            if not isinstance(content, bytes):
-                raise CodecError("a data section that is not binary")
-            messages.append(parse_message(content))
+            _check(code, content)
+            messages.append(parse_message(content if isinstance(content, bytes) else b""))
     if not messages:
         raise CodecError("a batch without a message")
     return messages
@@ -273,12 +269,21 @@ def _sections(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
 
 
 def _check(code: int, value: object) -> None:
-    if code == _DATA and not isinstance(value, bytes):
-        raise CodecError("a data section that is not binary")
-    if code == _SEQUENCE and not isinstance(value, list):
-        raise CodecError("a sequence section that is no list")
-    if code == _APPLICATION_PROPERTIES and not isinstance(value, dict):
-        raise CodecError("the application properties are no map")
+    wanted = _SECTION_TYPES.get(code)
+    if wanted is not None and not isinstance(value, wanted[1]):
+        raise CodecError(f"the {wanted[0]} section is no {wanted[1].__name__}")
+
+
+_SECTION_TYPES: dict[int, tuple[str, type]] = {
+    _HEADER: ("header", list),
+    _DELIVERY_ANNOTATIONS: ("delivery annotations", dict),
+    _MESSAGE_ANNOTATIONS: ("message annotations", dict),
+    _PROPERTIES: ("properties", list),
+    _APPLICATION_PROPERTIES: ("application properties", dict),
+    _DATA: ("data", bytes),
+    _SEQUENCE: ("sequence", list),
+    _FOOTER: ("footer", dict),
+}
 
 
 def _at(items: list[Encoded], index: int) -> Encoded:

@@ -56,6 +56,7 @@ class BrokerServer:
         except OSError:
             await self.stop()
             raise
+        self.service.settle_down()
 
     async def stop(self) -> None:
         """Close every connection in order, and the listeners; leaves no task and no timer behind."""

@@ -163,6 +163,12 @@ class BrokerService:
         stand_in_line(waiter)
         return await _wait(given, waiter, wait_seconds, self.release)
 
+    def renew(self, delivery: Delivery) -> float:
+        """Extend the lock of a message of a plain queue; gives its new end."""
+        until = self.broker.queue(delivery.queue).renew(delivery.lock_token, self.clock())
+        self.settle_down()
+        return until
+
     def renew_session(self, lock: SessionLock) -> float:
         """Extend the session's lock; gives its new end."""
         until = self.broker.queue(lock.queue).renew_session(lock, self.clock())
@@ -303,11 +309,11 @@ class BrokerService:
         self.settle_down()
 
     def close(self) -> None:
-        """Stop the timer."""
+        """Stop the timer; the next call to the service starts it again."""
         for handle in (self._timer, self._serving):
             if handle is not None:
                 handle.cancel()
-        self._timer = self._serving = None
+        self._timer = self._serving = self._timer_due = None
 
     # ---------------------------------------------------------------------------------------------------- the lines
 

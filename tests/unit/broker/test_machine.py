@@ -503,8 +503,8 @@ def test_delete_batch_takes_available_messages_up_to_a_number_and_a_time() -> No
 
 def footprint(queue: Queue) -> int:
     """Entries in all that the queue and its broker keep."""
-    kept = (queue._messages, queue._order, queue._locks, queue._sessions, queue._ready, queue._plain.available)
-    return sum(map(len, kept)) + len(queue._deadlines._heap)
+    kept = (queue._messages, queue._order, queue._locks, queue._sessions, queue._sessions.plain.available)
+    return sum(map(len, kept)) + len(queue._deadlines._heap) + len(queue._window)
 
 
 def test_messages_that_went_through_leave_nothing_behind() -> None:
@@ -534,6 +534,17 @@ def test_messages_that_expire_unread_leave_nothing_behind() -> None:
         stand.send(message(None, f"{step % 7}", ttl_seconds=1.0))
     stand.broker.advance(stand.now + 10)
     assert footprint(stand.queue) < 300
+
+
+def test_ids_that_left_the_window_are_forgotten_by_a_queue_that_fell_silent() -> None:
+    stand = Stand(duplicate_detection=True, duplicate_window_seconds=20.0)
+    for step in range(100):
+        stand.now = NOW + step / 4
+        stand.send(message(f"{step}"))
+    assert len(stand.queue._window) == 80
+    stand.broker.advance(NOW + 60)
+    assert len(stand.queue._window) == 0
+    assert stand.broker.next_deadline() is None
 
 
 def test_ten_thousand_idle_sessions_cost_no_deadline_and_one_step_to_pick_from() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from local.broker import codec
-from local.broker.codec import CodecError, Symbol, Timestamp
+from local.broker.codec import CodecError, Encoded, Symbol, Timestamp
 from local.broker.messages import (
     build_message,
     encode_message,
@@ -72,9 +72,9 @@ def test_a_body_is_what_a_function_that_binds_bytes_gets(sections: bytes, body: 
         (b"\x40", "no section starts at offset 0"),
         (section(0x79, b"\x40"), "121 describes no section"),
         (codec.encode(codec.Described(Symbol("amqp:data:binary"), b"x")), "describes no section"),
-        (section(0x75, codec.encode("text")), "data section that is not binary"),
-        (section(0x76, codec.encode("text")), "sequence section that is no list"),
-        (section(0x74, codec.encode("text")), "application properties are no map"),
+        (section(0x75, codec.encode("text")), "the data section is no bytes"),
+        (section(0x76, codec.encode("text")), "the sequence section is no list"),
+        (section(0x74, codec.encode("text")), "the application properties section is no dict"),
         (section(0x73, codec.encode({})), "properties section is no list"),
         (section(0x73, codec.encode([True])), "property 0 is no message id"),
         (section(0x73, codec.encode([None, None, 7])), "property 2 is no text"),
@@ -82,6 +82,9 @@ def test_a_body_is_what_a_function_that_binds_bytes_gets(sections: bytes, body: 
         (section(0x70, codec.encode([None, None, "x"])), "ttl is no uint"),
         (section(0x72, codec.encode({Symbol("x-opt-partition-key"): 7})), "x-opt-partition-key is no str"),
         (section(0x72, codec.encode({Symbol("x-opt-scheduled-enqueue-time"): 7})), "is no timestamp"),
+        (section(0x70, codec.encode({})), "the header section is no list"),
+        (section(0x72, codec.encode({Symbol("own"): Encoded(b"\xa1\x01\xff")})), "not UTF-8"),
+        (section(0x78, codec.encode([])), "the footer section is no dict"),
         (section(0x77, b"\xa1\x05x"), "exceeds"),
     ],
 )
