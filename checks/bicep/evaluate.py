@@ -343,7 +343,8 @@ class Instance:
     def _index(self, index: Index, names: Mapping[str, Value]) -> Value:
         of, at = self.value(index.of, names), self.value(index.at, names)
         if isinstance(of, list) and isinstance(at, int) and at < len(of):
-            return of[at]
+            items: Sequence[Value] = of
+            return items[at]
         if isinstance(of, dict) and isinstance(at, str) and at in of:
             return of[at]
         raise self._fault(index.line, f"no element {at!r}")
