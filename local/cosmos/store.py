@@ -221,12 +221,12 @@ class Write:
         self._claim(container, row, unique)
 
     def delete(self, container: Container, row: Row) -> None:
-        self._changed = True
+        self.next_number()  # keeps lsn from overtaking number
         self._db.execute("DELETE FROM items WHERE sequence = ?", (row.sequence,))
         self._release(container, row)
 
     def delete_key(self, container: Container, pk: str) -> None:
-        self._changed = True
+        self.next_number()  # keeps lsn from overtaking number
         self._db.execute("DELETE FROM items WHERE container = ? AND pk = ?", (container.number, pk))
         self._db.execute("DELETE FROM uniques WHERE container = ? AND pk = ?", (container.number, pk))
 
@@ -261,7 +261,7 @@ class Write:
         for container in list(database.containers.values()):
             self.delete_container(container)
         self._db.execute("DELETE FROM databases WHERE number = ?", (database.number,))
-        self._changed = True
+        self.next_number()  # keeps lsn from overtaking number
         del self._store.databases[database.id]
 
     def create_container(
@@ -289,7 +289,7 @@ class Write:
         container.version, container.ts, container.purge_at = version, self.now, 0.0
 
     def delete_container(self, container: Container) -> None:
-        self._changed = True
+        self.next_number()  # keeps lsn from overtaking number
         self._db.execute("DELETE FROM items WHERE container = ?", (container.number,))
         self._db.execute("DELETE FROM uniques WHERE container = ?", (container.number,))
         self._db.execute("DELETE FROM containers WHERE number = ?", (container.number,))
