@@ -13,6 +13,7 @@ import contextlib
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -78,6 +79,7 @@ class App:
         self.clock = clock
         self.handled: list[Mapping[str, Any]] = []
         self.ended: list[InvocationEnded] = []
+        self.spans: list[tuple[float, float, InvocationEnded]] = []
         self.logs: list[LogLine] = []
         self.requests: list[RequestRecord] = []
         self.sends: list[Sent] = []
@@ -250,31 +252,71 @@ class App:
     # --------------------------------------------------------------------------------------------------------- faults
 
     @contextlib.contextmanager
-    def crashing(self, partition: str, nth: int, *, committed: bool, container: str | None = None) -> Iterator[Crash]:
-        """kill -9 the worker when its nth write for a partition arrives: before it is executed, or when it is
-        committed and not answered yet."""
-        crash = Crash()
+    def crashing_when_all_are_at(self, points: Mapping[tuple[str, str], tuple[int, bool]]) -> Iterator[Crash]:
+        """kill -9 the worker when each of these partitions is at its nth write, committed or not, and not answered.
+
+        Points by (container, partition). Who is there first waits for the others.
+        """
+        crash, held = Crash(), list[Exchange]()
+        writes: Counter[tuple[str, str]] = Counter()
 
         def intercept(exchange: Exchange, execute: Callable[[], Response]) -> None:
-            request = exchange.request
-            if crash.happened or not is_write(exchange, partition, container):
+            place = place_of_write(exchange)
+            if crash.happened or place is None or place not in points:
                 exchange.answer(execute())
                 return
-            crash.seen += 1
-            if crash.seen < nth:
+            writes[place] += 1
+            nth, committed = points[place]
+            if writes[place] < nth:
                 exchange.answer(execute())
                 return
-            crash.happened = True
-            assert self.stack.host is not None
             if committed:
-                crash.status = execute().status
-            crash.what = f"{request.method} {request.target}"
-            self.stack.host.kill_worker()
-            exchange.reset()
+                execute()
+            held.append(exchange)
+            crash.seen = len(held)
+            if crash.seen == len(points):
+                crash.happened = True
+                assert self.stack.host is not None
+                self.stack.host.kill_worker()
+                for each in held:
+                    each.reset()
 
         self.stack.cosmos.intercept = intercept
         try:
             yield crash
+        finally:
+            self.stack.cosmos.intercept = None
+
+    @contextlib.contextmanager
+    def crashing_after_send(self, nth: int) -> Iterator[Crash]:
+        """kill -9 the worker when the broker has accepted its nth AMQP batch for `ledger-entries`, before it hears."""
+        crash = Crash()
+
+        def observe(event: BrokerEvent) -> None:
+            if isinstance(event, Sent) and event.queue == "ledger-entries" and not crash.happened:
+                crash.seen += 1
+                if crash.seen == nth:
+                    crash.happened = True
+                    assert self.stack.host is not None
+                    self.stack.host.kill_worker()
+
+        self.stack.broker.observers.append(observe)
+        try:
+            yield crash
+        finally:
+            self.stack.broker.observers.remove(observe)
+
+    @contextlib.contextmanager
+    def slow(self, seconds: float) -> Iterator[None]:
+        """Answer every database request later, so that work takes time."""
+        loop = asyncio.get_running_loop()
+
+        def intercept(exchange: Exchange, execute: Callable[[], Response]) -> None:
+            loop.call_later(seconds, lambda: exchange.answer(execute()))
+
+        self.stack.cosmos.intercept = intercept
+        try:
+            yield
         finally:
             self.stack.cosmos.intercept = None
 
@@ -293,6 +335,8 @@ class App:
                 self.logs.append(event)
             case InvocationEnded():
                 self.ended.append(event)
+                now = time.monotonic()
+                self.spans.append((now - event.seconds, now, event))
             case WorkerStarted():
                 self.starts += 1
         self._news.set()
@@ -322,20 +366,17 @@ class Crash:
 
     seen: int = 0
     happened: bool = False
-    status: int | None = None
-    what: str = ""
 
 
-def is_write(exchange: Exchange, partition: str, container: str | None = None) -> bool:
-    """Whether a request writes documents of a partition."""
+def place_of_write(exchange: Exchange) -> tuple[str, str] | None:
+    """Container and partition, if a request writes documents."""
     request = exchange.request
-    if request.method not in ("POST", "PUT", "DELETE", "PATCH") or "/docs" not in request.target:
-        return False
-    if request.headers.get("x-ms-documentdb-isquery", "").lower() == "true":
-        return False
-    if container is not None and f"/colls/{container}/" not in request.target:
-        return False
-    return _same_key(request.headers.get("x-ms-documentdb-partitionkey"), json.dumps([partition]))
+    found = re.search(r"/colls/([^/]+)/docs", request.target)
+    key = request.headers.get("x-ms-documentdb-partitionkey")
+    is_query = request.headers.get("x-ms-documentdb-isquery", "").lower() == "true"
+    if found is None or key is None or is_query or request.method == "GET":
+        return None
+    return found[1], str(json.loads(key)[0])
 
 
 def _same_key(found: str | None, wanted: str) -> bool:
@@ -399,9 +440,10 @@ async def running(
     duplicate_detection: bool = False,
     settings: Mapping[str, str] | None = None,
     data: Path | None = None,
-    largest_message: int | None = None,
+    largest_entry: int | None = None,
 ) -> AsyncIterator[App]:
-    """The app on a stack of its own."""
+    """The app on a stack of its own. `largest_entry`: the message limit of `ledger-entries`, so that few fit into one
+    AMQP batch."""
     clock = Clock()
     early: list[HostEvent] = []
     stack = Stack(
@@ -417,10 +459,9 @@ async def running(
     )
     async with stack:
         assert stack.host is not None
-        if largest_message is not None:
-            for queue in WORKING_QUEUES:  # senders learn the limit when they attach, with the first message
-                entity = stack.service.broker.queue(queue)
-                entity.options = replace(entity.options, max_message_bytes=largest_message)
+        if largest_entry is not None:  # senders learn the limit when they attach, with the first message
+            entity = stack.service.broker.queue("ledger-entries")
+            entity.options = replace(entity.options, max_message_bytes=largest_entry)
         app = App(stack, clock)
         for event in early:
             app.on_host(event)
