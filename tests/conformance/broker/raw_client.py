@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import hmac
 from typing import Self, TypeVar
@@ -111,11 +112,11 @@ class RawClient:
         self.writer.write(encode_frame(0, encode_performative(init), is_sasl=True))
         outcome = await self.raw()
         assert isinstance(outcome, Frame)
-        self._frames.expects_header = True
-        self.writer.write(AMQP_HEADER)
         number = codec.decode_one(decode_composite(outcome.body)[1][0])
         assert isinstance(number, int)
         if number == 0:
+            self._frames.expects_header = True
+            self.writer.write(AMQP_HEADER)
             assert await self.raw() == AMQP_HEADER
         return number
 
@@ -221,14 +222,16 @@ class RawClient:
         return found
 
     async def ended(self) -> bool:
-        """Whether the broker hangs up."""
-        while await asyncio.wait_for(self.reader.read(65536), _SECONDS):
-            pass
+        """Whether the broker hangs up; a reset means that it left something unread."""
+        with contextlib.suppress(ConnectionError):
+            while await asyncio.wait_for(self.reader.read(65536), _SECONDS):
+                pass
         return True
 
     async def close(self) -> None:
         self.writer.close()
-        await self.writer.wait_closed()
+        with contextlib.suppress(ConnectionError):
+            await self.writer.wait_closed()
 
     async def __aenter__(self) -> Self:
         return self

@@ -63,11 +63,10 @@ async def test_random_bytes_end_their_own_connection_only(start_broker: Start) -
         opened = AMQP_HEADER + encode_frame(0, encode_performative(Open("x")))
         for trial in range(60):
             prefix = (b"", SASL_HEADER, AMQP_HEADER, opened)[trial % 4]
-            reader, writer = await asyncio.open_connection("127.0.0.1", broker.server.amqp_port)
-            writer.write(prefix + dice.randbytes(dice.randrange(1, 200)))
-            writer.write_eof()
-            await asyncio.wait_for(reader.read(), 5)
-            writer.close()
+            async with await RawClient.connect(broker) as client:
+                client.writer.write(prefix + dice.randbytes(dice.randrange(1, 200)))
+                client.writer.write_eof()
+                assert await client.ended()
             assert (await bystander.send_message(encoded())).state == ACCEPTED
     assert await healthy(broker)
 
