@@ -363,6 +363,14 @@ def test_long_scan_ends_its_page_early_and_goes_on() -> None:
     assert (second.rows, second.continuation) == ([b'"%d"' % (MAX_LOOKED_AT + 3)], None)
 
 
+def test_page_ends_before_4_mib_whatever_its_size() -> None:
+    things: list[Document] = [{"id": str(at), "text": "x" * 1_900_000} for at in range(3)]
+    made = plan("SELECT * FROM c")
+    first = page(made, things)
+    assert len(first.rows) == 2
+    assert len(page(made, things, 1000, first.continuation).rows) == 1
+
+
 @pytest.mark.parametrize(
     ("where", "needles"),
     [
