@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from azure.cosmos.aio import CosmosClient
 
 from local.cosmos.containers import read_containers
 from local.cosmos.gateway import RequestRecord
-from local.cosmos.server import EMULATOR_KEY, CosmosServer
+from local.cosmos.http import Exchange, Response
+from local.cosmos.server import EMULATOR_KEY, CosmosServer, Intercept
 
 CONTAINERS = Path(__file__).parents[3] / "local" / "containers.json"
 
@@ -29,6 +31,18 @@ class Served:
 
     def wait(self, seconds: float) -> None:
         self.seconds[0] += seconds
+
+    def once(self, operation: str, react: Intercept) -> None:
+        """Let the next request of this kind meet `react`; others, such as the SDK's health checks, pass."""
+
+        def intercept(exchange: Exchange, execute: Callable[[], Response]) -> None:
+            if exchange.request.headers.get("x-ms-thinclient-proxy-operation-type") != operation:
+                exchange.answer(execute())
+                return
+            self.server.intercept = None
+            react(exchange, execute)
+
+        self.server.intercept = intercept
 
     def asked(self) -> list[str]:
         """The operations on items since the last time, in order."""

@@ -480,29 +480,26 @@ class TestSocket:
     async def test_executed_but_never_answered(self, orders: ContainerProxy, served: Served, cut: str) -> None:
         await orders.read()
 
-        def intercept(exchange: Any, execute: Any) -> None:
-            served.server.intercept = None
+        def lose(exchange: Any, execute: Any) -> None:
             response = execute()
             if cut == "truncate":
                 exchange.truncate(response, 10)
             else:
                 getattr(exchange, cut)()
 
-        served.server.intercept = intercept
+        served.once("Create", lose)
         with pytest.raises(AzureError):
             await orders.create_item(order(), **self.NO_REPEATS)
         assert (await orders.read_item("o1", "o1"))["id"] == "o1"
 
-    async def test_answered_without_being_executed_and_late(self, orders: ContainerProxy, served: Served) -> None:
+    async def test_executed_and_answered_late(self, orders: ContainerProxy, served: Served) -> None:
         await orders.read()
 
-        def intercept(exchange: Any, execute: Any) -> None:
-            served.server.intercept = None
+        def wait(exchange: Any, execute: Any) -> None:
             asyncio.get_running_loop().call_later(0.05, lambda: exchange.answer(execute()))
 
-        served.server.intercept = intercept
-        slow = asyncio.ensure_future(orders.create_item(order()))
-        assert (await slow)["id"] == "o1"
+        served.once("Create", wait)
+        assert (await orders.create_item(order()))["id"] == "o1"
 
     async def test_stopping_with_open_connections_and_a_held_exchange_ends(self, served: Served) -> None:
         other = serve("Strong")
