@@ -90,7 +90,7 @@ def _azure(root: Path, resources: Sequence[Mapping[str, object]]) -> dict[str, F
     facts: dict[str, Fact] = {}
     for resource in resources:
         place, name = str(resource["place"]), str(resource["name"]).rpartition("/")[2]
-        properties = _mapping(resource.get("properties"))
+        properties = _mapping(resource.get("properties") or {})
         match resource["type"]:
             case "Microsoft.ServiceBus/namespaces":
                 facts["namespace.premiumMessagingPartitions"] = _fact(
