@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import struct
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
@@ -272,21 +272,24 @@ def _checked(kind: type[Performative], name: str, field_kind: Kind, value: objec
     return value
 
 
-_ENCODERS = {
+_ENCODERS: dict[Kind, Callable[[int], bytes]] = {
     Kind.NUMBER: codec.uint,
     Kind.UBYTE: codec.ubyte,
     Kind.USHORT: codec.ushort,
     Kind.ULONG: codec.ulong,
+}
+_PLANS = {  # each performative's fields with their encoders, looked up once
+    code: tuple(zip(_NAMES[code], (_ENCODERS.get(field_kind, codec.encode) for field_kind in kind.kinds), strict=True))
+    for code, kind in _BY_CODE.items()
 }
 
 
 def encode_performative(performative: Performative) -> bytes:
     """A performative's bytes, trailing nulls left out."""
     items: list[bytes] = []
-    for name, kind in zip(_NAMES[performative.code], performative.kinds, strict=True):
+    for name, encoder in _PLANS[performative.code]:
         value = getattr(performative, name)
-        encoder = _ENCODERS.get(kind)
-        items.append(codec.encode(value) if encoder is None or value is None else encoder(value))
+        items.append(codec.NULL if value is None else encoder(value))
     while items and items[-1] == codec.NULL:
         items.pop()
     return codec.described(performative.code, codec.encode_list(items))

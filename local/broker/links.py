@@ -329,6 +329,8 @@ class QueueReceiver(OutgoingLink):
             self.session.connection.guard(self.pump)
 
     def _on_lock_lost(self) -> None:
+        if self.session.links.get(self.handle) is not self:
+            return  # the client detached this very moment
         self.detach(
             "com.microsoft:session-lock-lost",
             "The session lock has expired on the session. Accept the session again to receive its messages.",

@@ -161,10 +161,15 @@ class Queue:
             )
         if message.size > self.options.max_message_bytes:
             raise self.too_large(message.size)
-        if self.options.folds_session_case and message.session_id is not None:
-            folded = "".join(c.lower() if c.isascii() else c for c in message.session_id)
-            return message if folded == message.session_id else message.with_session_id(folded)
-        return message
+        if message.session_id is None or message.session_id == self._session_id(message.session_id):
+            return message
+        return message.with_session_id(self._session_id(message.session_id))
+
+    def _session_id(self, session_id: str) -> str:
+        """The id as this queue answers it: as it was sent, or with its ASCII letters lower-cased."""
+        if not self.options.folds_session_case:
+            return session_id
+        return "".join(c.lower() if c.isascii() else c for c in session_id)
 
     def too_large(self, size: int) -> BrokerError:
         """The refusal of a message or transfer of this size."""
@@ -431,7 +436,7 @@ class Queue:
             raise BrokerError(
                 _ARGUMENT, f"The SessionId has {len(session_id)} characters; the limit is {MAX_ID_LENGTH}."
             )
-        session = self._sessions.named(session_id)
+        session = self._sessions.named(self._session_id(session_id))
         if session.lock is not None:
             raise BrokerError(
                 "com.microsoft:session-cannot-be-locked",

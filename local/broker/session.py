@@ -138,8 +138,10 @@ class Session:
 
     def close(self) -> None:
         """Let go of all that the links hold."""
-        for link in list(self.links.values()):
+        links_here, self.links = list(self.links.values()), {}
+        for link in links_here:
             link.close()
+        self._unsettled.clear()
         self._unsent.clear()
 
     def _send_within_window(self) -> None:

@@ -56,6 +56,16 @@ class RunningBroker:
         credentials = f"SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey={key}"
         return f"Endpoint=sb://127.0.0.1:{self.server.amqp_port};{credentials};UseDevelopmentEmulator=true;"
 
+    def restart(self) -> None:
+        """Stop the server, keep its queues, and listen again on the same port."""
+
+        async def again() -> None:
+            port = self.server.amqp_port
+            await self.server.stop()
+            await self.server.start(amqp_port=port)
+
+        asyncio.run_coroutine_threadsafe(again(), self._loop).result(10)
+
     def stop(self) -> set[asyncio.Task[object]]:
         """Stop it; gives the tasks that were left in its loop."""
         asyncio.run_coroutine_threadsafe(self.server.stop(), self._loop).result(10)

@@ -369,6 +369,47 @@ async def test_credit_window_and_drain_are_honoured(start_broker: Start) -> None
         assert broker.counts("plain").locked == 6
 
 
+async def test_a_client_that_does_not_read_is_handed_no_more_than_the_socket_takes(start_broker: Start) -> None:
+    broker = start_broker(QueueOptions("plain"))
+    count = 3000
+    broker.send("plain", *(build_message(bytes(10_000)) for _ in range(count)))
+    async with await RawClient.authorised(broker, incoming_window=2**31 - 1) as client:
+        await client.attach_receiver("plain", mode=1)
+        client.flow(1, credit=count, window=2**31 - 1)
+        await client.expect(Transfer)
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]  # a read transport too
+        before, left = count + 1, count
+        async with asyncio.timeout(5):
+            while left != before:
+                await asyncio.sleep(0.05)
+                before, left = left, broker.counts("plain").active
+        assert left > count / 4
+        assert await healthy(broker)
+        client.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        for _ in range(count - 1):
+            await client.expect(Transfer)
+
+
+async def test_a_broker_that_stops_says_so_and_can_start_again_with_its_queues(start_broker: Start) -> None:
+    broker = start_broker(QueueOptions("orders", requires_session=True, lock_seconds=30))
+    broker.send("orders", build_message(b"x", session_id="s"))
+    async with await RawClient.authorised(broker) as client:
+        await client.attach_receiver("orders", filters={SESSION_FILTER: "s"})
+        client.flow(1, credit=1)
+        await client.expect(Transfer)
+        stopping = asyncio.create_task(asyncio.to_thread(broker.restart))
+        assert error_of((await client.expect(Close)).error)[0] == "amqp:connection:forced"
+        client.send(Close())
+        assert await client.ended()
+        await stopping
+    async with await RawClient.authorised(broker) as client:
+        await client.attach_receiver("orders", filters={SESSION_FILTER: "s"})
+        client.flow(1, credit=1)
+        assert (await received(client)).session_id == "s"
+        broker.pass_time(31)
+        assert error_of((await client.expect(Detach)).error)[0] == "com.microsoft:session-lock-lost"
+
+
 async def test_settlement_names_the_outcome_asked_for_and_ends_with_the_link(start_broker: Start) -> None:
     broker = start_broker(QueueOptions("plain", lock_seconds=30))
     broker.send("plain", *(build_message(b"x", message_id=f"{number}") for number in range(5)))

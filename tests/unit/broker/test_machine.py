@@ -356,7 +356,7 @@ def test_session_ids_are_exact_unless_the_queue_folds_their_case() -> None:
     folding = Stand(requires_session=True, folds_session_case=True)
     folding.send(message("1", "AÄ"), message("2", "aÄ"))
     assert folding.queue.session_ids(NOW) == ["aÄ"]  # ASCII only
-    delivery = folding.receive(folding.queue.accept("aÄ", "me", NOW))
+    delivery = folding.receive(folding.queue.accept("AÄ", "me", NOW))
     assert codec.decode_one(codec.raw_items(delivery.message.properties)[10]) == "aÄ"
 
 
