@@ -14,7 +14,7 @@ from typing import Final
 
 from local.broker.model import BrokerError
 from local.broker.service import BrokerService
-from local.config import HostConfig, read_host_config
+from local.config import INFINITE_SECONDS, HostConfig, read_host_config
 from local.config_errors import ConfigError
 from local.host.bindings import (
     HostFunction,
@@ -61,8 +61,11 @@ class FunctionsHost:
         self._service = service
         self._settings = Settings(environment)
         self._clock = clock
-        launch = Launch(project, environment, debug_port)
-        self._instances = [Instance(number, launch, self._emit, self._on_changed) for number in range(instances)]
+        self._is_debugged = debug_port is not None
+        self._instances = [
+            Instance(number, Launch(project, environment, None if number else debug_port), self._emit, self._on_changed)
+            for number in range(instances)
+        ]
         self._turns = itertools.count()
         self._config = HostConfig()
         self._listeners: dict[str, list[Listener | Timer]] = {}
@@ -158,6 +161,8 @@ class FunctionsHost:
 
     async def _load(self) -> None:
         self._config = read_host_config(self._project / "host.json")
+        if self._is_debugged:  # a person at a breakpoint takes all the time they want
+            self._config = dataclasses.replace(self._config, function_timeout_seconds=INFINITE_SECONDS)
         processes = self._settings.get("FUNCTIONS_WORKER_PROCESS_COUNT") or "1"
         if processes != "1":
             raise HostError(f"setting FUNCTIONS_WORKER_PROCESS_COUNT is {processes}: an instance here has one worker")

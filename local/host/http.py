@@ -12,6 +12,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from local.host.bindings import HttpFunction
+from local.host.metadata import trace_context
 from local.host.pool import Emit, Result, elapsed_since
 from local.host.routes import decode_path
 from local.host.settlement import Ending
@@ -166,7 +167,7 @@ def _header(function: HttpFunction, request: web.BaseRequest, parameters: Mappin
             "query": {name: value for name, value in joined(request.query.items()).items() if value},
             "params": dict(parameters),
         },
-        "trace": {"traceparent": headers.get("traceparent", ""), "tracestate": headers.get("tracestate", "")},
+        "trace": trace_context(headers),
     }
 
 

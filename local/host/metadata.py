@@ -59,7 +59,7 @@ def message_id_text(value: object) -> str | None:
 
 
 def trace_context(properties: Mapping[str, object]) -> dict[str, str]:
-    """The W3C context of a message; what doesn't parse is ignored, as Activity ignores it."""
+    """The W3C context in a message's properties or a request's headers; what doesn't parse is ignored."""
     for name in ("traceparent", "Diagnostic-Id"):
         value = properties.get(name)
         if isinstance(value, str) and _TRACE_PARENT.fullmatch(value):

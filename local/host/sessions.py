@@ -115,6 +115,7 @@ class Listener:
     async def _session(self, lock: SessionLock) -> None:
         pump, prefetched = self._pump, deque[Delivery]()
         while self._open:
+            await self._idle(pump.instance.ready())  # a message that is in hand couldn't be cut off any more
             try:
                 if not prefetched:
                     idle = pump.config.session_idle_seconds

@@ -83,10 +83,10 @@ async def test_the_endpoint_s_own_page_may_call_it(control: Control) -> None:
         assert (await control.call("GET", "/control/stack", Origin=origin, Host=origin[7:]))[0] == 200
 
 
-@pytest.mark.parametrize("body", [None, [], {}, {"disabled": 1}, {"disabled": "true"}, "x"])
-async def test_a_wrong_body_is_400(control: Control, bench: MakeBench, body: object) -> None:
+async def test_a_wrong_body_is_400(control: Control, bench: MakeBench) -> None:
     control.host = (await bench()).host
-    assert (await control.call("POST", "/control/functions/work", body))[0] == 400
+    for body in (None, [], {}, {"disabled": 1}, {"disabled": "true"}, "x"):
+        assert (await control.call("POST", "/control/functions/work", body))[0] == 400, body
 
 
 async def test_unknown_functions_and_a_stack_without_the_app_are_404(control: Control, bench: MakeBench) -> None:

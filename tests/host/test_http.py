@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
+import yarl
 
 from tests.host.conftest import Bench, MakeBench
 
@@ -41,27 +42,20 @@ async def test_request_and_response_cross_as_they_are(bench: MakeBench, client: 
     assert (ended.outcome, ended.queue) == ("completed", None)
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("ORD-1", "ORD-1"),
-        ("a/b/c", "a/b/c"),
-        ("a%20b", "a b"),
-        ("a%2Fb", "a%2Fb"),
-        ("%C3%A9", "é"),
-        ("a%252Fb", "a%2Fb"),
-    ],
-)
-async def test_a_catch_all_route_takes_the_rest_of_the_path(
-    bench: MakeBench, client: aiohttp.ClientSession, path: str, value: str
-) -> None:
+async def test_a_catch_all_route_takes_the_rest_of_the_path(bench: MakeBench, client: aiohttp.ClientSession) -> None:
     """The encoded slash stays as it came, as Kestrel leaves it."""
-    import yarl
-
     b = await bench("web")
-    target = yarl.URL(url(b, f"/api/orders/{path}"), encoded=True)
-    async with client.get(target, headers={"x-functions-key": b.host.keys.function}) as answer:
-        assert (answer.status, await answer.text()) == (200, value)
+    for path, value in {
+        "ORD-1": "ORD-1",
+        "a/b/c": "a/b/c",
+        "a%20b": "a b",
+        "a%2Fb": "a%2Fb",
+        "%C3%A9": "é",
+        "a%252Fb": "a%2Fb",
+    }.items():
+        target = yarl.URL(url(b, f"/api/orders/{path}"), encoded=True)
+        async with client.get(target, headers={"x-functions-key": b.host.keys.function}) as answer:
+            assert (answer.status, await answer.text()) == (200, value)
 
 
 async def test_keys_open_what_their_level_allows(bench: MakeBench, client: aiohttp.ClientSession) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import socket
 import sys
 import time
 from pathlib import Path
@@ -244,6 +246,43 @@ async def test_the_watcher_tells_a_change_once_it_has_settled(tmp_path: Path) ->
             assert await told.get() == ["new.py"]
     finally:
         watching.cancel()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def attach(port: int) -> asyncio.StreamWriter:
+    """Attach as an editor does, over the debug adapter protocol."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                break
+            except OSError:
+                await asyncio.sleep(0.05)
+    calls = (("initialize", {"adapterID": "test"}), ("attach", {"justMyCode": False}), ("configurationDone", {}))
+    for number, (command, arguments) in enumerate(calls, 1):
+        text = json.dumps({"seq": number, "type": "request", "command": command, "arguments": arguments})
+        writer.write(f"Content-Length: {len(text)}\r\n\r\n{text}".encode())
+    await writer.drain()
+    return writer
+
+
+async def test_a_debugged_worker_waits_for_the_debugger_and_has_no_time_out(bench: MakeBench) -> None:
+    port = free_port()
+    b = await bench(start=False, debug_port=port, host_json={"functionTimeout": "00:00:00.3"})
+    starting = asyncio.create_task(b.host.start())
+    await b.until(lambda: bool(b.told(f"waiting for a debugger on 127.0.0.1:{port}")))
+    assert not starting.done()
+    writer = await attach(port)
+    await starting
+    b.send("sleep 0.8")
+    await b.until(lambda: bool(b.ended()))
+    assert b.outcomes() == ["completed"]
+    writer.close()
 
 
 HOST_THAT_DIES = """
