@@ -135,8 +135,14 @@ def _modelled(model: type[P], value: Mapping[str, object]) -> P:
     try:
         return model.model_validate(dict(value), by_alias=True, by_name=False)
     except ValidationError as exc:
-        errors = exc.errors(include_url=False, include_input=False)
+        errors = _apart(exc.errors(include_url=False, include_input=False))
         raise InvalidBody([_violation(error) for error in errors[:MAX_VIOLATIONS]]) from None  # it holds the payload
+
+
+def _apart(errors: Sequence[ErrorDetails]) -> list[ErrorDetails]:
+    """Without those that only follow from others: pydantic calls a list too short when its items are faulty."""
+    faulty = {error["loc"][:depth] for error in errors for depth in range(len(error["loc"]))}
+    return [error for error in errors if error["type"] != "too_short" or error["loc"] not in faulty]
 
 
 def _violation(error: ErrorDetails) -> Violation:

@@ -285,6 +285,15 @@ def test_an_order_has_1_to_2000_lines(body: Json) -> None:
         assert list(violations({**body, "lines": wrong})) == ["/lines"]
 
 
+def test_a_faulty_item_is_not_called_a_missing_one() -> None:
+    with pytest.raises(InvalidBody) as caught:
+        validation.order_message({**PLACED, "lines": [{**LINE, "unitPrice": "1e3"}]})
+    assert [violation.pointer for violation in caught.value.violations] == ["/lines/0/unitPrice"]
+    with pytest.raises(InvalidBody) as caught:
+        validation.order_message({**PLACED, "lines": []})
+    assert [violation.pointer for violation in caught.value.violations] == ["/lines"]
+
+
 def test_a_batch_has_1_to_2000_transactions() -> None:
     many = [{**without(ADD, "sequence"), "transactionId": str(number)} for number in range(2001)]
     assert check({**BATCH, "transactions": many[:2000]})
