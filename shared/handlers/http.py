@@ -6,6 +6,7 @@ body again gets the same answer, so a client may repeat a request whose answer i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from urllib.parse import quote
@@ -37,6 +38,8 @@ from shared.ports import Clock, Container, Documents, Sender, Tokens
 HTTP_BUDGET_SECONDS = 5
 LARGEST_BODY = 1024 * 1024
 """Bytes; the largest message of any tier's default."""
+
+_ENCODED_SLASH = re.compile("%2F", re.IGNORECASE)
 
 
 class OrderApi:
@@ -81,17 +84,19 @@ class OrderApi:
         return _answer(202, accepted, {"Location": f"/api/orders/{quote(message.order_id, safe='')}"})
 
     async def get(self, request: HttpRequest, order_id: str) -> HttpAnswer:
-        """An order as it is now: 200 or 404."""
+        """An order as it is now: 200 or 404. `order_id` is the rest of the path as the host gives it."""
         attempt = Attempt(self._clock, self._tokens, HTTP_BUDGET_SECONDS)
         try:
-            seen = await attempt.io(partial(self._read_order, order_id, identity.document_id(order_id)))
+            for reading in _readings(order_id):
+                seen = await attempt.io(partial(self._read_order, reading, identity.document_id(reading)))
+                if seen is not None:
+                    return _answer(200, _view(seen.document), {"ETag": seen.etag})
         except TransientError as error:
             return _unavailable(request, error)
-        except PermanentError:  # the database's client refuses the id, so no order can have it
-            seen = None
-        if seen is None:
-            return _problem(request, ProblemKind.UNKNOWN_ORDER, "there is no such order")
-        return _answer(200, _view(seen.document), {"ETag": seen.etag})
+        except PermanentError as error:  # the database's client refuses the id, so no order can have it
+            if error.reason is not Reason.INVALID_MESSAGE:
+                raise
+        return _problem(request, ProblemKind.UNKNOWN_ORDER, "there is no such order")
 
     async def _read_order(self, order_id: str, document_id: str) -> Seen[Order] | None:
         return await read_as(self._documents, Order, Container.ORDERS, order_id, document_id)
@@ -111,6 +116,12 @@ class OrderApi:
             return None
         record = seen.document.record
         return record.payload_hash if record.key == message_id else ""
+
+
+def _readings(text: str) -> tuple[str, ...]:
+    """The ids that a path may mean: hosts decode all of it but an encoded slash, so `%2F` is a slash or itself."""
+    decoded = _ENCODED_SLASH.sub("/", text)
+    return (text,) if decoded == text else (decoded, text)
 
 
 def healthy(functions: tuple[str, ...]) -> HttpAnswer:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import io
 import json
 import re
 import time
@@ -24,6 +25,7 @@ from azure.cosmos.aio import CosmosClient
 from azure.cosmos.exceptions import CosmosResourceNotFoundError
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
+from yarl import URL
 
 from local.broker.service import BrokerEvent, Sent
 from local.cosmos.gateway import RequestRecord
@@ -84,6 +86,7 @@ class App:
         self.requests: list[RequestRecord] = []
         self.sends: list[Sent] = []
         self.starts = 0
+        self.own_sends: Counter[str] = Counter()
         self._news = asyncio.Event()
         self._bus = ServiceBusClient.from_connection_string(stack.service_bus_connection)
         self._senders: dict[str, ServiceBusSender] = {}
@@ -104,6 +107,7 @@ class App:
         messages = [message(body, **options) for body in bodies]
         if queue not in self._senders:
             self._senders[queue] = self._bus.get_queue_sender(queue)
+        self.own_sends[queue] += 1
         await self._senders[queue].send_messages(messages)
         return [str(each.message_id) for each in messages]
 
@@ -112,8 +116,6 @@ class App:
     ) -> tuple[int, Any, Mapping[str, str]]:
         """Ask the app over HTTP; `path` is sent as it is. Gives status, body and headers."""
         assert self.stack.host is not None
-        from yarl import URL
-
         url = URL(f"{self.stack.http_url}{path}", encoded=True)
         sent = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -121,7 +123,8 @@ class App:
             named.setdefault("content-type", "application/json")
         if key:
             named["x-functions-key"] = self.stack.host.keys.function
-        async with self._http.request(method, url, data=sent, headers=named) as response:
+        data = None if sent is None else io.BytesIO(sent)
+        async with self._http.request(method, url, data=data, headers=named) as response:
             text = await response.read()
             return response.status, json.loads(text) if text else None, response.headers
 
@@ -237,17 +240,16 @@ class App:
 
     @contextlib.contextmanager
     def counting(self, partition: str, container: str) -> Iterator[Cost]:
-        """Count requests for documents of one partition, and sends to `ledger-entries` and `orders`."""
+        """Count the app's requests for documents of one partition, and its sends; both while nothing else is done."""
         cost = Cost()
-        first_request, first_send = len(self.requests), len(self.sends)
+        first_request, first_send, own = len(self.requests), len(self.sends), Counter(self.own_sends)
         yield cost
         key = json.dumps([partition], ensure_ascii=False)
         cost.requests = sum(
             each.resource_type == "docs" and each.container == container and _same_key(each.partition_key, key)
             for each in self.requests[first_request:]
         )
-        cost.sends = sum(each.queue in ("ledger-entries", "quarantine") for each in self.sends[first_send:])
-        cost.orders_sent = sum(each.queue == "orders" for each in self.sends[first_send:])
+        cost.sends = len(self.sends) - first_send - sum((self.own_sends - own).values())
 
     # --------------------------------------------------------------------------------------------------------- faults
 
@@ -357,7 +359,6 @@ class Cost:
 
     requests: int = -1
     sends: int = -1
-    orders_sent: int = -1
 
 
 @dataclass(slots=True)
