@@ -85,7 +85,11 @@ class Guard:
             ended = Ended(await handler(envelope, attempt, facts))
         except PermanentError as error:
             ended = await self._park(consumer, envelope, attempt, facts, error)
-        except (TransientError, InFlightError) as error:
+        except TransientError as error:
+            ended = Ended(outcome_of(error), error=error)
+        except InFlightError as error:
+            # An abandoned message comes back at once, and would take the claim back from whoever is at work.
+            await attempt.wait(envelope.delivery_count - 1)
             ended = Ended(outcome_of(error), error=error)
         except Exception as error:
             ended = await self._unexpected(consumer, envelope, attempt, facts, note, error)
