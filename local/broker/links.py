@@ -55,6 +55,7 @@ _ADDRESS, _FILTER = 0, 7  # fields of a source; a target's address comes first t
 _SETTLED = 1
 _SESSION_FILTER = Symbol("com.microsoft:session-filter")
 _TIMEOUT = "com.microsoft:timeout"
+_DEAD_LETTER_TEXTS = ("DeadLetterReason", "DeadLetterErrorDescription")
 _BATCH_LIMIT = Symbol("com.microsoft:max-message-batch-size")  # the Python client packs 256 KiB where it is not told
 
 
@@ -514,9 +515,6 @@ def _settlement(state: DeliveryState) -> tuple[Outcome, tuple[str | None, str | 
     if state.code == MODIFIED:
         return Outcome.DEFERRED if state.is_undeliverable_here else Outcome.ABANDONED, (None, None), properties
     return Outcome.RELEASED if state.code == RELEASED else Outcome.COMPLETED, (None, None), {}
-
-
-_DEAD_LETTER_TEXTS = ("DeadLetterReason", "DeadLetterErrorDescription")
 
 
 def _dead_letter_text(raw: object) -> str | None:

@@ -19,6 +19,7 @@ from local.broker.frames import (
     EMPTY_FRAME,
     SASL_HEADER,
     Attach,
+    Begin,
     Close,
     Detach,
     Disposition,
@@ -26,6 +27,8 @@ from local.broker.frames import (
     Flow,
     Frame,
     Open,
+    Performative,
+    SaslOutcome,
     Transfer,
     decode_composite,
     encode_frame,
@@ -113,6 +116,64 @@ async def test_a_broken_frame_closes_the_connection_with_all_three_error_fields(
         assert error_of((await client.expect(Close)).error)[0] == condition
         client.send(Close())
         assert await client.ended()
+
+
+async def test_a_failure_inside_the_broker_ends_one_connection_and_is_logged(
+    start_broker: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = start_broker(QueueOptions("plain"))
+
+    def fail(_: object) -> None:
+        broker.server.observers.remove(fail)
+        raise RuntimeError("an observer fails")
+
+    broker.server.observers.append(fail)
+    async with await RawClient.authorised(broker) as client:
+        await client.attach_sender("plain")
+        client.send(Transfer(0, 0, b"t", 0), encoded())
+        assert error_of((await client.expect(Close)).error)[0] == "amqp:internal-error"
+    assert "an observer fails" in caplog.text
+    assert await healthy(broker)
+
+
+@pytest.mark.parametrize(
+    ("performative", "condition"),
+    [
+        (Transfer(100, None, b"t", 0), "amqp:invalid-field"),
+        (Attach("again", 100, role=True, source=source("$cbs")), "amqp:session:handle-in-use"),
+        (Attach("high", 256, role=True, source=source("$cbs")), "amqp:session:handle-in-use"),
+        (Begin(None, 0, 1, 1), "amqp:connection:framing-error"),
+        (SaslOutcome(), "amqp:not-allowed"),
+    ],
+    ids=["no-delivery-id", "handle-in-use", "handle-too-high", "channel-in-use", "no-frame-of-a-client"],
+)
+async def test_a_breach_of_protocol_closes_the_connection(
+    start_broker: Start, performative: Performative, condition: str
+) -> None:
+    broker = start_broker(QueueOptions("plain"))
+    async with await RawClient.begun(broker) as client:
+        await client.attach_node("$cbs", 100)
+        client.send(performative)
+        assert error_of((await client.expect(Close)).error)[0] == condition
+
+
+async def test_answers_wait_for_credit_but_not_without_end(start_broker: Start) -> None:
+    broker = start_broker(QueueOptions("plain"))
+    async with await RawClient.begun(broker) as client:
+        client.send(Attach("out", 0, role=False, source=source("me"), target=target("$cbs")))
+        await client.expect(Attach)
+        client.send(Transfer(0, 0, b"", 0), request("nonsense", None))
+        assert (await client.expect(Disposition)).state == ACCEPTED  # there is no link yet to answer on
+        client.send(Attach("in", 1, role=True, source=source("$cbs"), target=target("reply")))
+        await client.expect(Attach)
+        client.send(Transfer(0, 1, b"", 0, settled=True), request("nonsense", None, "mine"))
+        client.flow(1, credit=1)
+        await client.expect(Transfer)
+        answer = parse_message(client.payload)
+        assert (answer.correlation_id, answer.application_properties["status-code"]) == ("mine", 400)
+        for _ in range(1001):
+            client.send(Transfer(0, 2, b"", 0, settled=True), request("nonsense", None))
+        assert error_of((await client.expect(Close)).error)[0] == "amqp:resource-limit-exceeded"
 
 
 # --------------------------------------------------------------------------------------------- opening and time-outs

@@ -536,6 +536,17 @@ def test_messages_that_expire_unread_leave_nothing_behind() -> None:
     assert footprint(stand.queue) < 300
 
 
+def test_messages_that_expire_behind_one_that_stays_do_not_pile_up() -> None:
+    stand = Stand(requires_session=True)
+    stand.send(message("stays", "s"), *(message(f"{n}", "s", ttl_seconds=1.0) for n in range(500)))
+    stand.now += 1
+    assert stand.queue.counts(stand.now).active == 1
+    assert len(stand.queue._sessions.named("s").available) <= 66
+    lock = stand.queue.accept("s", "me", stand.now)
+    assert stand.receive(lock).message.message_id == "stays"
+    assert stand.nothing_left(lock)
+
+
 def test_ids_that_left_the_window_are_forgotten_by_a_queue_that_fell_silent() -> None:
     stand = Stand(duplicate_detection=True, duplicate_window_seconds=20.0)
     for step in range(100):
