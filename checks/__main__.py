@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from checks import parity, settings
+from checks import app_settings, parity, settings
 from checks.bicep.evaluate import TemplateError
 from checks.bicep.syntax import BicepSyntaxError
 from checks.compiler import CompilerError
@@ -26,6 +26,7 @@ def main(arguments: list[str]) -> int:
     try:
         sources = read(options.root, use_compiler=not options.no_compiler)
         findings = settings.check(sources)
+        findings += app_settings.check(sources.azure, sources.local)
         findings += parity.complete(sources.azure)
         findings += parity.complete(sources.local)
         findings += parity.unexplained(sources.azure, sources.local)

@@ -22,7 +22,7 @@ FUNCTIONS: Final = {
     "sum", "sumif", "count", "countif", "max", "min", "arg_max", "avg", "dcount", "tostring", "todouble", "toint",
     "iff", "ago", "bin", "split", "round",
 }  # fmt: skip
-WORDS: Final = {"by", "and", "or", "not", "in", "startswith_cs", "has", "asc", "desc", "let", "with", "timechart", "kind"}
+WORDS: Final = {"by", "and", "or", "not", "in", "startswith_cs", "has", "asc", "desc", "let"}
 
 _TOKEN: Final = re.compile(
     r"(?P<space>\s+|//[^\n]*)|(?P<text>\"(?:[^\"\\]|\\.)*\")|(?P<number>\d+(?:\.\d+)?)(?P<unit>[smhd])?"
@@ -95,11 +95,11 @@ def _tokens(name: str, text: str) -> Iterator[tuple[str, str]]:
 
 def _unbalanced(name: str, tokens: list[tuple[str, str]]) -> Iterator[str]:
     opened: list[str] = []
-    for kind, token in tokens:
-        if kind == "symbol" and token in "([{":
-            opened.append(token)
-        elif kind == "symbol" and token in _CLOSING and (not opened or opened.pop() != _CLOSING[token]):
-            yield f"{name}: {token!r} closes nothing"
+    for kind, bracket in tokens:
+        if kind == "symbol" and bracket in _CLOSING.values():
+            opened.append(bracket)
+        elif kind == "symbol" and bracket in _CLOSING and (not opened or opened.pop() != _CLOSING[bracket]):
+            yield f"{name}: {bracket!r} closes nothing"
             return
     if opened:
         yield f"{name}: {opened[-1]!r} isn't closed"
