@@ -221,6 +221,8 @@ class Connection(asyncio.Protocol):
         self._reader.expects_header = True
 
     def _on_frame(self, frame: Frame) -> None:
+        if not self._is_authenticated:
+            raise AmqpError(FRAMING_ERROR, "An AMQP frame before SASL is done.")
         performative, payload = decode_performative(frame.body)
         if isinstance(performative, Open):
             self._on_open(performative)
@@ -243,7 +245,7 @@ class Connection(asyncio.Protocol):
         self._timers.pop("opening").cancel()
         self._open()
         if peer.idle_time_out:
-            # 0.4 of the peer's time, because .NET and rhea hang up at the full time and half is what they are owed.
+            # A peer is owed a frame in half its time; 0.4 leaves room for a slow machine.
             self._beat(max(_LEAST_HEARTBEAT_SECONDS, peer.idle_time_out / 1000 * 0.4))
         self._set_timer("watch", self.front.idle_seconds, self._watch)
 
@@ -291,8 +293,10 @@ class Connection(asyncio.Protocol):
         self.sessions.clear()
 
     def _hang_up(self) -> None:
+        """Close the socket when all is written, or without that when the client does not read."""
         if self._transport is not None:
             self._transport.close()
+            self._set_timer("abort", _CLOSING_SECONDS, self.abort)
 
     def _write_sasl(self, performative: Performative) -> None:
         self._write(encode_frame(0, encode_performative(performative), is_sasl=True))

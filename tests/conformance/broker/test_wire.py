@@ -193,6 +193,16 @@ async def test_sasl_offers_what_each_client_needs_and_plain_checks_the_key(start
         assert await client.authenticate("SCRAM-SHA-256") == 1
 
 
+async def test_nothing_is_heard_from_who_skips_sasl(start_broker: Start) -> None:
+    broker = start_broker(QueueOptions("plain"))
+    async with await RawClient.connect(broker) as client:
+        client.writer.write(SASL_HEADER)
+        assert await client.raw() == SASL_HEADER
+        await client.raw()
+        client.send(Open("x"))
+        assert await client.ended()
+
+
 async def test_an_idle_peer_is_kept_alive_and_a_silent_one_is_closed(start_broker: Start) -> None:
     broker = start_broker(QueueOptions("plain"), idle_seconds=0.2)
     async with await RawClient.begun(broker, idle_time_out=250) as client:
