@@ -8,8 +8,7 @@ from typing import Final
 
 from checks.facts import Fact, Profile
 from checks.settings import Finding
-from shared.errors import ConfigurationError
-from shared.settings import Settings
+from shared.settings import ConfigurationError, Settings  # type: ignore[attr-defined]  # the error, beside its raiser
 
 CONNECTIONS: Final = {
     "AzureWebJobsStorage": "accountName",
