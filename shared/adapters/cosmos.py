@@ -169,11 +169,12 @@ class CosmosDocuments:
             response_hook=lambda answered, _: headers.update(answered),
             **ONE_ATTEMPT,
         ).by_page()
-        while True:
+        page = await self._call("query", _next_page(pages), write=False)
+        yield Page(tuple(page or ()), _server_time(headers))  # the SDK has no page where nothing is found
+        while page is not None:
             page = await self._call("query", _next_page(pages), write=False)
-            if page is None:
-                return
-            yield Page(tuple(page), _server_time(headers))
+            if page is not None:
+                yield Page(tuple(page), _server_time(headers))
 
     async def close(self) -> None:
         """Close the client and its connections."""

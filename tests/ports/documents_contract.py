@@ -1,0 +1,184 @@
+"""What every implementation of the port Documents must do."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from shared.errors import PermanentError, Reason
+from shared.ports import (
+    Committed,
+    Conflict,
+    Container,
+    Create,
+    Delete,
+    Documents,
+    Found,
+    PatchSet,
+    Rejected,
+    Replace,
+    Stale,
+    Written,
+)
+
+ORDERS = Container.ORDERS
+
+
+def order(document_id: str = "ORD-1", order_id: str = "ORD-1", **members: Any) -> dict[str, Any]:
+    return {"id": document_id, "type": "order", "v": 1, "orderId": order_id, **members}
+
+
+async def created(documents: Documents, document: dict[str, Any]) -> str:
+    answer = await documents.create(ORDERS, document)
+    assert isinstance(answer, Written)
+    return answer.etag
+
+
+async def found(documents: Documents, document_id: str = "ORD-1", partition: str = "ORD-1") -> Found:
+    answer = await documents.read(ORDERS, partition, document_id)
+    assert answer is not None
+    return answer
+
+
+class DocumentsContract:
+    """Subclasses give the fixture `documents`: an empty database with the containers of the project."""
+
+    async def test_document_that_is_not_there_is_none(self, documents: Documents) -> None:
+        assert await documents.read(ORDERS, "ORD-1", "ORD-1") is None
+
+    async def test_created_document_is_read_as_it_was_written(self, documents: Documents) -> None:
+        """C36: whatever JSON holds: all of Unicode, large and small numbers, null, nesting, empty containers."""
+        text = "é e\u0301 \U0001f600 \u2028 \" \\ /"
+        numbers = [0, -1, 2**53 - 1, 0.1, 1e-7]
+        document = order(text=text, numbers=numbers, nothing=None, deep={"a": [{}, []]})
+        etag = await created(documents, document)
+        read = await found(documents)
+        assert {name: read.document[name] for name in document} == document
+        assert read.etag == etag
+        assert abs(read.read_at - read.written_at) <= 2
+
+    async def test_second_create_of_an_id_is_a_conflict_and_changes_nothing(self, documents: Documents) -> None:
+        """C16 C17 C37: the only arbiter of who was first."""
+        etag = await created(documents, order(state="open"))
+        assert await documents.create(ORDERS, order(state="other")) == Conflict()
+        read = await found(documents)
+        assert (read.etag, read.document["state"]) == (etag, "open")
+
+    async def test_of_concurrent_creates_one_wins(self, documents: Documents) -> None:
+        """C16: N at once."""
+        answers = await asyncio.gather(*(documents.create(ORDERS, order(n=n)) for n in range(20)))
+        assert sum(isinstance(answer, Written) for answer in answers) == 1
+        assert sum(isinstance(answer, Conflict) for answer in answers) == 19
+
+    async def test_id_is_unique_in_its_partition_only(self, documents: Documents) -> None:
+        """C35 D19: the same id under another partition key is another document."""
+        await created(documents, order("same", "A"))
+        await created(documents, order("same", "B"))
+        assert (await found(documents, "same", "A")).document["orderId"] == "A"
+
+    async def test_containers_are_apart(self, documents: Documents) -> None:
+        """C12: what one consumer stores is not seen by another."""
+        await created(documents, order())
+        assert isinstance(await documents.create(Container.LEDGER_ENTRIES, order()), Written)
+        assert await documents.read(Container.OPERATIONS, "ORD-1", "ORD-1") is None
+
+    async def test_replace_needs_the_current_etag(self, documents: Documents) -> None:
+        """C47 D32: exactly one record changes, or none."""
+        first = await created(documents, order(n=1))
+        answer = await documents.replace(ORDERS, order(n=2), first)
+        assert isinstance(answer, Written)
+        assert answer.etag not in ("", first)
+        assert await documents.replace(ORDERS, order(n=3), first) == Stale()
+        read = await found(documents)
+        assert (read.document["n"], read.etag) == (2, answer.etag)
+
+    async def test_replace_of_what_is_gone_is_stale(self, documents: Documents) -> None:
+        etag = await created(documents, order())
+        assert isinstance(await documents.delete(ORDERS, "ORD-1", "ORD-1", etag), Written)
+        assert await documents.replace(ORDERS, order(), etag) == Stale()
+        assert await documents.read(ORDERS, "ORD-1", "ORD-1") is None
+
+    async def test_delete_needs_the_current_etag(self, documents: Documents) -> None:
+        """D44: nobody deletes what a newer owner holds."""
+        first = await created(documents, order(n=1))
+        answer = await documents.replace(ORDERS, order(n=2), first)
+        assert isinstance(answer, Written)
+        assert await documents.delete(ORDERS, "ORD-1", "ORD-1", first) == Stale()
+        assert isinstance(await documents.delete(ORDERS, "ORD-1", "ORD-1", answer.etag), Written)
+        assert await documents.delete(ORDERS, "ORD-1", "ORD-1", answer.etag) == Stale()
+
+    async def test_batch_commits_all_operations(self, documents: Documents) -> None:
+        """C42: one ETag an operation, in order; empty for a delete."""
+        old, gone = await created(documents, order("old", n=1)), await created(documents, order("gone"))
+        await created(documents, order("patched", status="held", kept=True))
+        answer = await documents.batch(
+            ORDERS,
+            "ORD-1",
+            [
+                Create(order("new")),
+                PatchSet("patched", {"status": "applied", "position": 7}),
+                Replace(order("old", n=2), old),
+                Delete("gone"),
+            ],
+        )
+        assert isinstance(answer, Committed)
+        assert answer.etags[3] == ""
+        for index, name in enumerate(("new", "patched", "old")):
+            assert (await found(documents, name)).etag == answer.etags[index]
+        patched = (await found(documents, "patched")).document
+        assert (patched["status"], patched["position"], patched["kept"]) == ("applied", 7, True)
+        assert await documents.read(ORDERS, "ORD-1", "gone") is None
+        assert gone
+
+    @pytest.mark.parametrize(
+        ("operations", "rejected"),
+        [
+            ([Create(order("taken")), Create(order("new"))], Rejected(0, 409)),
+            ([Create(order("new")), Create(order("taken"))], Rejected(1, 409)),
+            ([Create(order("new")), Replace(order("taken"), '"0000"')], Rejected(1, 412)),
+            ([Create(order("new")), Replace(order("missing"), '"0000"')], Rejected(1, 404)),
+            ([Create(order("new")), PatchSet("missing", {"a": 1})], Rejected(1, 404)),
+            ([Create(order("new")), Delete("missing"), Create(order("taken"))], Rejected(1, 404)),
+        ],
+        ids=str,
+    )
+    async def test_refused_batch_names_the_operation_and_commits_nothing(
+        self, documents: Documents, operations: list[Any], rejected: Rejected
+    ) -> None:
+        """C14 C42 C49: all or nothing; the first refusal is the cause."""
+        etag = await created(documents, order("taken"))
+        assert await documents.batch(ORDERS, "ORD-1", operations) == rejected
+        assert await documents.read(ORDERS, "ORD-1", "new") is None
+        assert (await found(documents, "taken")).etag == etag
+
+    async def test_batch_takes_a_hundred_operations(self, documents: Documents) -> None:
+        answer = await documents.batch(ORDERS, "ORD-1", [Create(order(f"d-{n}")) for n in range(100)])
+        assert isinstance(answer, Committed)
+        assert len(answer.etags) == 100
+
+    async def test_query_goes_over_all_partitions_and_pages(self, documents: Documents) -> None:
+        """C15: the sweep finds what is unfinished wherever it is."""
+        for n in range(230):
+            status = "accepted" if n % 2 else "completed"
+            await created(documents, order(f"d-{n}", f"ORD-{n}", record={"status": status}))
+        text = "SELECT c.id, c.orderId FROM c WHERE c.record.status = @status"
+        pages = [page async for page in documents.query(ORDERS, text, {"@status": "accepted"})]
+        rows = [row for page in pages for row in page.items]
+        assert {row["id"] for row in rows} == {f"d-{n}" for n in range(1, 230, 2)}
+        assert len(rows) == 115
+        assert all(set(row) == {"id", "orderId"} for row in rows)
+        assert all(page.read_at > 0 for page in pages)
+
+    async def test_query_that_finds_nothing_has_a_page_with_the_time(self, documents: Documents) -> None:
+        """D59: the sweep counts from the server's clock."""
+        pages = [page async for page in documents.query(ORDERS, "SELECT c.id FROM c WHERE c.n = @n", {"@n": 1})]
+        assert pages
+        assert all(page.items == () and page.read_at > 0 for page in pages)
+
+    @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+    async def test_document_that_is_too_large_is_permanent(self, documents: Documents) -> None:
+        with pytest.raises(PermanentError) as caught:
+            await documents.create(ORDERS, order(text="x" * 2_200_000))
+        assert caught.value.reason is Reason.ITEM_TOO_LARGE
