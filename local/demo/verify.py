@@ -230,9 +230,16 @@ class _Check:
                 for key in self.expectation.large
                 if key[:3] == (copy.role, fold(copy.session), copy.message_id) and key.body == copy.body
             ]
-            reasons = [park.reasons for park in self.expectation.parked if park.key in keys]
+            reasons = [park.reasons for park in self._every_park() if park.key in keys]
             if reasons:
                 yield Copy(copy.copy_id, copy.role, copy.session, copy.message_id, copy.body, min(reasons[0]))
+
+    def _every_park(self) -> Iterator[Park]:
+        """Everything that any allowed end parks, but for entries."""
+        yield from self.expectation.parked
+        for endings in (*self.expectation.orders.values(), *self.expectation.ledgers.values()):
+            for ending in endings or ():
+                yield from ending.parked
 
     def _parked(self) -> None:
         for key, detail in self.copies.differences(self.parked):
