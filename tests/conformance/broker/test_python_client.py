@@ -24,7 +24,7 @@ from azure.servicebus import (
     ServiceBusSubQueue,
 )
 from azure.servicebus.aio import ServiceBusClient as AsyncClient
-from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSender
+from azure.servicebus.aio import ServiceBusReceiver
 from azure.servicebus.exceptions import (
     MessageLockLostError,
     MessageNotFoundError,
@@ -311,17 +311,14 @@ async def test_expired_messages_are_dead_lettered_with_the_reason(start_broker: 
 
 
 async def test_one_batch_may_hold_messages_of_several_sessions(start_broker: Start) -> None:  # R49: unpartitioned
-    broker = start_broker(QueueOptions("orders", requires_session=True))
+    broker = start_broker(QueueOptions("orders", requires_session=True, max_message_bytes=20_000))
     async with client_of(broker) as client, client.get_queue_sender("orders") as sender:
+        assert (await sender.create_message_batch()).max_size_in_bytes == 20_000  # the client keeps to the link's limit
         await sender.send_messages([ServiceBusMessage("x", session_id=s, message_id=s) for s in ("A", "B", "A2")])
         with pytest.raises(ServiceBusError, match="SessionId was not set"):
             await sender.send_messages([ServiceBusMessage("x", session_id="C"), ServiceBusMessage("x")])
     views = broker.call(lambda: broker.service.broker.queue("orders").sessions(0))
     assert [(view.session_id, view.waiting) for view in views] == [("A", 1), ("B", 1), ("A2", 1)]  # all or nothing
-
-
-async def sending(sender: ServiceBusSender, message: ServiceBusMessage) -> None:
-    await sender.send_messages(message)
 
 
 async def test_wrong_use_is_refused_as_the_service_does(start_broker: Start) -> None:  # R32
