@@ -19,18 +19,14 @@ from shared.bootstrap import Ports, Services
 from shared.envelope import OutgoingMessage, Role
 from shared.settings import Settings
 from tests.simulation.cases import settings
-from tests.simulation.world import (
+from tests.simulation.world import SimulatedPayments, SimulatedSender, envelope_of, new_broker, received
+from tests.unit.handlers.ports_in_memory import (
     Io,
     SeededTokens,
     SimulatedDocuments,
-    SimulatedPayments,
-    SimulatedSender,
     Sleep,
     Store,
     VirtualClock,
-    envelope_of,
-    new_broker,
-    received,
 )
 
 BEHIND_EVERY_LEASE_SECONDS = 200.0

@@ -20,19 +20,15 @@ from shared.bootstrap import Ports, Services
 from shared.envelope import OutgoingMessage, Role
 from shared.errors import TransientError, UnknownCommitError
 from shared.settings import Settings
-from tests.simulation.world import (
+from tests.simulation.world import SimulatedPayments, SimulatedSender, envelope_of, new_broker, received
+from tests.unit.handlers.ports_in_memory import (
     EPOCH,
     Io,
     SeededTokens,
     SimulatedDocuments,
-    SimulatedPayments,
-    SimulatedSender,
     Sleep,
     Store,
     VirtualClock,
-    envelope_of,
-    new_broker,
-    received,
 )
 
 WORKING = (Role.ORDERS, Role.LEDGER, Role.LEDGER_ENTRIES)

@@ -18,7 +18,7 @@ from shared.handlers.relay import Relay
 from shared.ports import Committed, Replace
 from tests.simulation.engine import ROUGH
 from tests.simulation.run import run_seed
-from tests.simulation.world import Store
+from tests.unit.handlers.ports_in_memory import Store
 
 SEEDS = 150
 
