@@ -78,23 +78,24 @@ def snapshot(compiler: Compiler, root: Path, parameters: Mapping[str, object]) -
 
     Raises: CompilerError.
     """
-    return cast("list[Mapping[str, object]]", prediction(compiler, root, parameters)["predictedResources"])
+    found = prediction(compiler, root / "infra" / "main.bicep", parameters)
+    return cast("list[Mapping[str, object]]", found["predictedResources"])
 
 
-def prediction(compiler: Compiler, root: Path, parameters: Mapping[str, object]) -> Mapping[str, object]:
+def prediction(compiler: Compiler, template: Path, parameters: Mapping[str, object]) -> Mapping[str, object]:
     """The compiler's whole prediction: resources and outputs.
 
     Raises: CompilerError.
     """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "case.bicepparam"
-        target = os.path.relpath(root / "infra" / "main.bicep", Path(folder).resolve())
+        target = os.path.relpath(template.resolve(), Path(folder).resolve())
         lines = [f"using '{Path(target).as_posix()}'"]
-        lines += [f"param {name} = {_literal(value)}" for name, value in parameters.items()]
+        lines += [f"param {name} = {literal(value)}" for name, value in parameters.items()]
         file.write_text("\n".join(lines) + "\n", encoding="utf-8")
         done = compiler.run(
             "snapshot", str(file), "--subscription-id", SUBSCRIPTION, "--tenant-id", TENANT,
-            "--location", "westeurope", "--deployment-name", "check", cwd=root,
+            "--location", "westeurope", "--deployment-name", "check", cwd=template.parent,
         )  # fmt: skip
         written = file.with_name("case.snapshot.json")
         if done.returncode != 0 or not written.exists() or re.search(r": (Warning|Error) ", done.stderr):
@@ -102,7 +103,8 @@ def prediction(compiler: Compiler, root: Path, parameters: Mapping[str, object])
         return cast("Mapping[str, object]", json.loads(written.read_text(encoding="utf-8")))
 
 
-def _literal(value: object) -> str:
+def literal(value: object) -> str:
+    """A value as Bicep writes it."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int) else "'" + str(value).replace("'", "\\'") + "'"

@@ -207,7 +207,8 @@ def test_reasons_are_given_for_differences_only(parsed: Sources) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("P14D", 1_209_600), ("PT1M", 60), ("1.00:00:00", 86_400), ("00:05:00", 300), ("P1DT2H", 93_600)]
+    ("text", "seconds"),
+    [("P14D", 1_209_600), ("PT1M", 60), ("1.00:00:00", 86_400), ("00:05:00", 300), ("P1DT2H", 93_600)],
 )
 def test_durations_are_read_as_the_services_read_them(text: str, seconds: int) -> None:
     assert seconds_of(text) == seconds
