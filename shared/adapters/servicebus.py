@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from uuid import UUID
+from typing import Any
 
 from azure.core.exceptions import ClientAuthenticationError
 from azure.servicebus import ServiceBusMessage
@@ -26,7 +26,7 @@ from azure.servicebus.exceptions import (
 )
 
 from shared.adapters.credentials import service_bus_credential
-from shared.envelope import OutgoingMessage, Role
+from shared.envelope import OutgoingMessage, PropertyValue, Role
 from shared.errors import EVENT_CONFIGURATION, PermanentError, Reason, TransientError, UnknownCommitError
 from shared.settings import ServiceBusConnection
 
@@ -138,8 +138,7 @@ def translated_errors(doing: str) -> Iterator[None]:
 
 
 def _sdk_message(message: OutgoingMessage) -> ServiceBusMessage:
-    properties: dict[str | bytes, int | float | bytes | bool | str | UUID] = {}
-    properties.update(message.properties)
+    properties: dict[str | bytes, Any] = {name: _typed(value) for name, value in message.properties.items()}
     return ServiceBusMessage(
         message.body,
         message_id=message.message_id,
@@ -152,3 +151,12 @@ def _sdk_message(message: OutgoingMessage) -> ServiceBusMessage:
         reply_to_session_id=message.reply_to_session_id,
         application_properties=properties,
     )
+
+
+def _typed(value: PropertyValue) -> object:
+    """The SDK writes each whole number as an AMQP int, and refuses what does not fit, unless its type is named."""
+    if isinstance(value, bool) or not isinstance(value, int) or -(2**31) <= value < 2**31:
+        return value
+    if -(2**63) <= value < 2**63:
+        return {"TYPE": "LONG", "VALUE": value}
+    return {"TYPE": "ULONG", "VALUE": value} if 0 < value < 2**64 else str(value)
