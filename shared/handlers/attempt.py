@@ -55,11 +55,14 @@ class Attempt:
                 await pace.wait_or_raise(error)
 
     async def wait(self, step: int) -> bool:
-        """Wait the back-off of a step; False, without waiting, when that would pass the budget."""
-        delay = backoff_seconds(step, self._tokens.fraction())
-        if self.seconds + delay > self._budget_seconds:
+        """Wait the back-off of a step, at most to the end of the budget; False, without waiting, when that is over.
+
+        The budget is used up to its end: whoever gives up abandons the message, and that comes back at once.
+        """
+        left = self._budget_seconds - self.seconds
+        if left <= 0:
             return False
-        await self._clock.sleep(delay)
+        await self._clock.sleep(min(backoff_seconds(step, self._tokens.fraction()), left))
         return True
 
 
