@@ -219,12 +219,14 @@ class Claims:
                 case Verdict.MINE:
                     return GoOn(Claimed(seen.document, seen.etag), Outcome.MINE)
             taken = self._taken(delivery, verdict, seen.document)
+            if verdict is Verdict.PARK_EFFECT:
+                # Before the write: its answer may be lost, and this alert must not be.
+                telemetry.effect_parked(Reason.EFFECT_OUTCOME_UNKNOWN)
             answer = await attempt.io(partial(write, taken, seen.etag))
             if isinstance(answer, Stale):
                 await races.lost("taking a record over")
                 continue
             if verdict is Verdict.PARK_EFFECT:
-                telemetry.effect_parked(Reason.EFFECT_OUTCOME_UNKNOWN)
                 raise PermanentError(Reason.EFFECT_OUTCOME_UNKNOWN, "effect: its caller died before an answer came")
             outcome = Outcome.RESUMED if verdict is Verdict.RESUME else Outcome.TAKEN_OVER
             return GoOn(Claimed(taken, answer.etag), outcome)
@@ -273,11 +275,12 @@ class Claims:
                 }
             )
             taken = with_record(seen.document, claim=claim, effect=effect)
+            if parking:
+                telemetry.effect_parked(Reason.EFFECT_OUTCOME_UNKNOWN)
             answer = await attempt.io(partial(write, taken, seen.etag))
             if isinstance(answer, Stale):
                 await races.lost("taking a record over")
             elif parking:
-                telemetry.effect_parked(Reason.EFFECT_OUTCOME_UNKNOWN)
                 return Left()
             else:
                 return GoOn(Claimed(taken, answer.etag), Outcome.RESUMED)
