@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.errors import PermanentError, Reason
+from shared.handlers.sweep import HELD, UNFINISHED, UNFINISHED_TIMES
 from shared.ports import (
     Committed,
     Conflict,
@@ -158,27 +158,42 @@ class DocumentsContract:
         assert isinstance(answer, Committed)
         assert len(answer.etags) == 100
 
-    async def test_query_goes_over_all_partitions_and_pages(self, documents: Documents) -> None:
-        """C15: the sweep finds what is unfinished wherever it is."""
+    async def test_query_of_the_unfinished_goes_over_all_partitions_and_pages(self, documents: Documents) -> None:
+        """C15: the sweep finds what is unfinished wherever it is; parked effects and what is too young stay out."""
         for n in range(230):
-            status = "accepted" if n % 2 else "completed"
-            await created(documents, order(f"d-{n}", f"ORD-{n}", record={"status": status}))
-        text = "SELECT c.id, c.orderId FROM c WHERE c.record.status = @status"
-        pages = [page async for page in documents.query(ORDERS, text, {"@status": "accepted"})]
+            status = ("completed", "accepted", "effect")[n % 3]
+            effect = {"status": "parked" if n % 2 else "in_progress"} if status == "effect" else None
+            await created(documents, order(f"d-{n}", f"ORD-{n}", record={"status": status, "effect": effect}))
+        text = UNFINISHED.format(partition="orderId")
+        wanted = {f"d-{n}" for n in range(230) if n % 3 == 1 or (n % 3 == 2 and n % 2 == 0)}
+        now = (await found(documents, "d-0", "ORD-0")).read_at
+        pages = [page async for page in documents.query(ORDERS, text, {"@before": now + 100})]
         rows = [row for page in pages for row in page.items]
-        assert {row["id"] for row in rows} == {f"d-{n}" for n in range(1, 230, 2)}
-        assert len(rows) == 115
-        assert all(set(row) == {"id", "orderId"} for row in rows)
-        assert all(page.read_at > 0 for page in pages)
+        assert {row["id"] for row in rows} == wanted
+        assert len(rows) == len(wanted)
+        assert all(row == {"id": row["id"], "orderId": str(row["id"]).replace("d-", "ORD-")} for row in rows)
+        assert all(page.read_at >= now for page in pages)
+        assert [row async for page in documents.query(ORDERS, text, {"@before": now - 100}) for row in page.items] == []
+
+    async def test_query_of_ages_counts_what_is_unfinished(self, documents: Documents) -> None:
+        """C55: parked effects are unfinished too."""
+        for n, status in enumerate(("completed", "accepted", "effect")):
+            effect = {"status": "parked"} if status == "effect" else None
+            await created(documents, order(f"d-{n}", record={"status": status, "effect": effect}))
+        rows = [row async for page in documents.query(ORDERS, UNFINISHED_TIMES, {}) for row in page.items]
+        assert [type(row["_ts"]) for row in rows] == [int, int]
+
+    async def test_query_of_held_entries_says_what_waits_since_when(self, documents: Documents) -> None:
+        """C65 D47: order, stream, number and time."""
+        for n, status in enumerate(("applied", "held", "refused")):
+            entry = order(f"e-{n}", stream="order", sequence=n, status=status)
+            assert isinstance(await documents.create(Container.LEDGER_ENTRIES, entry), Written)
+        pages = [page async for page in documents.query(Container.LEDGER_ENTRIES, HELD, {})]
+        (row,) = [row for page in pages for row in page.items]
+        assert (row["orderId"], row["stream"], row["sequence"], type(row["_ts"])) == ("ORD-1", "order", 1, int)
 
     async def test_query_that_finds_nothing_has_a_page_with_the_time(self, documents: Documents) -> None:
         """D59: the sweep counts from the server's clock."""
-        pages = [page async for page in documents.query(ORDERS, "SELECT c.id FROM c WHERE c.n = @n", {"@n": 1})]
+        pages = [page async for page in documents.query(Container.LEDGER_ENTRIES, HELD, {})]
         assert pages
         assert all(page.items == () and page.read_at > 0 for page in pages)
-
-    @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
-    async def test_document_that_is_too_large_is_permanent(self, documents: Documents) -> None:
-        with pytest.raises(PermanentError) as caught:
-            await documents.create(ORDERS, order(text="x" * 2_200_000))
-        assert caught.value.reason is Reason.ITEM_TOO_LARGE

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -17,9 +17,12 @@ from shared.adapters import cosmos
 from shared.adapters.cosmos import CosmosDocuments
 from shared.adapters.credentials import CosmosAccount
 from shared.errors import PermanentError, Reason, TransientError, UnknownCommitError
-from shared.ports import Committed, Conflict, Container, Create, Documents, Stale, Written
+from shared.ports import Committed, Conflict, Container, Create, Documents, Found, Page, Rejected, Stale, Written
+from tests.unit.handlers.ports_in_memory import Io, SimulatedDocuments, Store
 
 from .documents_contract import ORDERS, DocumentsContract, order
+
+T = TypeVar("T")
 
 NAMES = {container: container.value for container in Container}
 SPECS = read_containers(Path(__file__).parents[2] / "local" / "containers.json")
@@ -48,7 +51,55 @@ async def documents(server: CosmosServer) -> AsyncIterator[CosmosDocuments]:
 
 
 class TestCosmosDocuments(DocumentsContract):
-    """The contract."""
+    """The contract, on the real SDK."""
+
+
+class TestSimulatedDocuments(DocumentsContract):
+    """The contract, on what the simulation and the crash matrix run on: what they prove holds as far as this."""
+
+    @pytest.fixture
+    def documents(self) -> Documents:
+        return Driven(SimulatedDocuments(Store(time.time), time.time))
+
+
+class Driven:
+    """Lets each call of the simulated documents happen at once."""
+
+    def __init__(self, documents: SimulatedDocuments) -> None:
+        self._documents = documents
+
+    async def read(self, *arguments: Any) -> Found | None:
+        return driven(self._documents.read(*arguments))
+
+    async def create(self, *arguments: Any) -> Written | Conflict:
+        return driven(self._documents.create(*arguments))
+
+    async def replace(self, *arguments: Any) -> Written | Stale:
+        return driven(self._documents.replace(*arguments))
+
+    async def delete(self, *arguments: Any) -> Written | Stale:
+        return driven(self._documents.delete(*arguments))
+
+    async def batch(self, *arguments: Any) -> Committed | Rejected:
+        return driven(self._documents.batch(*arguments))
+
+    async def query(self, *arguments: Any) -> AsyncIterator[Page]:
+        async def pages() -> list[Page]:
+            return [page async for page in self._documents.query(*arguments)]
+
+        for page in driven(pages()):
+            yield page
+
+
+def driven(call: Coroutine[Io[Any], Any, T]) -> T:
+    """Run a call whose I/O happens as it comes."""
+    answer = None
+    while True:
+        try:
+            step = call.send(answer)
+        except StopIteration as done:
+            return cast("T", done.value)
+        answer = step.perform()
 
 
 CALLS: dict[str, Callable[[Documents, str], Awaitable[object]]] = {
@@ -138,6 +189,14 @@ async def test_status_becomes_the_error_that_the_table_names(
         assert isinstance(error, UnknownCommitError) == unknown
         assert error.event == ("configuration" if status in (401, 403) else None)
     assert faulty.seen == ATTEMPTS.get(status, {}).get(call, 1)
+
+
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+async def test_document_that_is_too_large_is_permanent(documents: CosmosDocuments) -> None:
+    """What handlers check before the first write, the database would say as well."""
+    with pytest.raises(PermanentError) as caught:
+        await documents.create(ORDERS, order(text="x" * 2_200_000))
+    assert caught.value.reason is Reason.ITEM_TOO_LARGE
 
 
 async def test_full_partition_has_an_alert_of_its_own(server: CosmosServer, documents: CosmosDocuments) -> None:
