@@ -81,4 +81,4 @@ class ConfigurationError(Exception):
 
     def __init__(self, *faults: str) -> None:
         super().__init__("; ".join(faults))
-        self.names = tuple(fault.partition(":")[0] for fault in faults)
+        self.names = tuple(name for fault in faults for name in fault.partition(":")[0].split(" and "))

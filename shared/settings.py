@@ -36,6 +36,7 @@ EXPORTERS = ("none", "otlp", "azuremonitor")
 LARGEST_HELD = 97
 """Held entries, the entry that releases them and the state fit into one transactional batch of 100."""
 
+_HTTP_URL = re.compile(r"https?://[^/?#\s]+[^?#\s]*")
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 
 
@@ -106,7 +107,7 @@ class Settings:
             sweep_grace_seconds=reader.number("SWEEP_GRACE_SECONDS"),
             held_max_per_stream=reader.number("HELD_MAX_PER_STREAM"),
             gap_alarm_seconds=reader.number("GAP_ALARM_SECONDS"),
-            payments_url=reader.optional("PAYMENTS_URL"),
+            payments_url=_payments_url(reader),
             payments_scope=reader.optional("PAYMENTS_SCOPE"),
             payments_timeout_seconds=reader.number("PAYMENTS_TIMEOUT_SECONDS"),
             payments_unknown_outcome=reader.choice("PAYMENTS_UNKNOWN_OUTCOME", ("retry", "park")),
@@ -222,3 +223,10 @@ def _cosmos(reader: _Reader) -> CosmosConnection:
     if flat is not None and not ("AccountEndpoint=" in flat and "AccountKey=" in flat):
         reader.faults.append("CosmosConnection: a connection string has AccountEndpoint= and AccountKey=")
     return CosmosConnection(flat, endpoint, credential, client_id)
+
+
+def _payments_url(reader: _Reader) -> str | None:
+    url = reader.optional("PAYMENTS_URL")
+    if url is not None and not _HTTP_URL.fullmatch(url):
+        reader.faults.append("PAYMENTS_URL: must be http:// or https:// with a host, and no query")
+    return url
