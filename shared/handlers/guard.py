@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from shared import telemetry
 from shared.contracts.documents import AttemptNote
+from shared.domain import failures
 from shared.domain.failures import Ending, Poison, outcome_of
 from shared.domain.verdicts import Outcome
 from shared.envelope import Envelope
@@ -24,7 +25,6 @@ from shared.handlers.quarantine import Quarantine, note_id
 from shared.ports import Clock, Tokens
 
 Handler = Callable[[Envelope, Attempt, Facts], Awaitable[Outcome]]
-
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +65,22 @@ class Guard:
         facts = Facts()
         with telemetry.process_span(consumer, envelope.role.value, envelope.traceparent, envelope.tracestate):
             try:
-                ended = await self._end(consumer, handler, envelope, attempt, facts)
+                ended = await self._surely_end(consumer, handler, envelope, attempt, facts)
             except BaseException as exc:  # a cancelled task, an interpreter that exits
                 self._report(consumer, envelope, attempt, facts, Ended(Outcome.TRANSIENT), exc)
                 raise TransientError(f"the invocation was ended by {type(exc).__name__}") from exc
             self._report(consumer, envelope, attempt, facts, ended, ended.error)
             if ended.error is not None:
                 raise ended.error
+
+    async def _surely_end(
+        self, consumer: str, handler: Handler, envelope: Envelope, attempt: Attempt, facts: Facts
+    ) -> Ended:
+        try:
+            return await self._end(consumer, handler, envelope, attempt, facts)
+        except Exception as error:  # unexpected, and not the handler's: from the parking, or from the note
+            await attempt.wait(envelope.delivery_count - 1)
+            return Ended(Outcome.FAILED, error=error)
 
     async def _end(
         self, consumer: str, handler: Handler, envelope: Envelope, attempt: Attempt, facts: Facts
@@ -92,9 +101,7 @@ class Guard:
             await attempt.wait(envelope.delivery_count - 1)
             ended = Ended(outcome_of(error), error=error)
         except Exception as error:
-            ended = await self._unexpected(consumer, envelope, attempt, facts, note, error)
-            if ended.error is not None:
-                return ended
+            return await self._unexpected(consumer, envelope, attempt, facts, note, error)
         if note is not None:
             await self._notes.end(attempt, note, Ending.SETTLED if ended.error is None else Ending.ABANDONED)
         return ended
@@ -108,15 +115,20 @@ class Guard:
         note: Seen[AttemptNote] | None,
         error: Exception,
     ) -> Ended:
-        """Not repeated in the invocation: one wait, longer with each delivery, unless it makes the message poison."""
+        """Not repeated in the invocation: one wait, longer with each delivery, unless it makes the message poison.
+
+        The note goes with the message, not before: if the copy can't be sent, the next exception is enough.
+        """
         kind = type(error).__name__
-        poison: Poison | None = None
-        if note is not None:
-            poison = await self._notes.end(attempt, note, Ending.EXCEPTION, kind)
-        if poison is not None:
+        poison = failures.ended(note.document, Ending.EXCEPTION, kind) if note is not None else None
+        if note is not None and isinstance(poison, Poison):
             cause = PermanentError(Reason.POISON_MESSAGE, poison.description)
             cause.__cause__ = error
-            return await self._park(consumer, envelope, attempt, facts, cause)
+            ended = await self._park(consumer, envelope, attempt, facts, cause)
+            await self._notes.end(attempt, note, Ending.SETTLED if ended.error is None else Ending.EXCEPTION, kind)
+            return ended
+        if note is not None:
+            await self._notes.end(attempt, note, Ending.EXCEPTION, kind)
         await attempt.wait(envelope.delivery_count - 1)
         return Ended(Outcome.FAILED, error=error)
 

@@ -46,24 +46,22 @@ class Notes:
 
     async def end(
         self, attempt: Attempt, note: Seen[AttemptNote], ending: failures.Ending, exception: str | None = None
-    ) -> failures.Poison | None:
-        """Write down how the attempt ended; says so when that makes the message poison.
-
-        Failing to write it takes nothing back: the own id that stays behind counts as no crash.
-        """
+    ) -> None:
+        """Write down how the attempt ended. Failing to write it takes nothing back: the own id that stays behind counts
+        as no crash."""
         after = failures.ended(note.document, ending, exception)
+        left = after.note if isinstance(after, failures.Poison) else after
         try:
-            await attempt.io(partial(self._write_end, note, after))
+            await attempt.io(partial(self._write_end, note, left))
         except TransientError as error:
             telemetry.log_transient(error)
-        return after if isinstance(after, failures.Poison) else None
 
-    async def _write_end(self, note: Seen[AttemptNote], after: AttemptNote | failures.Poison | None) -> None:
+    async def _write_end(self, note: Seen[AttemptNote], left: AttemptNote | None) -> None:
         document = note.document
-        if after is None or isinstance(after, failures.Poison):
+        if left is None:
             await self._documents.delete(Container.OPERATIONS, document.session_id, document.id, note.etag)
         else:
-            await self._documents.replace(Container.OPERATIONS, dump(after), note.etag)
+            await self._documents.replace(Container.OPERATIONS, dump(left), note.etag)
 
     async def _read(self, note_id: str, session_id: str) -> Seen[AttemptNote] | None:
         return await read_as(self._documents, AttemptNote, Container.OPERATIONS, session_id, note_id)
