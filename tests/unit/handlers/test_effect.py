@@ -56,7 +56,7 @@ def logs(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
         yield
 
 
-# ------------------------------------------------------------------------------------------------------------- answers
+# -------------------------------------------------------------------------------------------------------------- answers
 
 
 def test_the_effect_is_stored_before_the_call_and_its_answer_behind_it(caplog: pytest.LogCaptureFixture) -> None:
@@ -165,7 +165,7 @@ def test_the_key_of_the_call_is_the_encoded_dedup_key(order_id: str, event: dict
     assert bench.reasons() == []
 
 
-# ----------------------------------------------------------------------------------------------------- unknown outcome
+# ------------------------------------------------------------------------------------------------------ unknown outcome
 
 
 def test_under_retry_an_unknown_outcome_is_called_again_with_the_same_key(caplog: pytest.LogCaptureFixture) -> None:
@@ -288,7 +288,7 @@ def test_the_alert_comes_also_when_the_answer_of_the_parking_write_is_lost(
     assert told(caplog, "effect.parked") == 1
 
 
-# -------------------------------------------------------------------------------------------------- answers are kept
+# ----------------------------------------------------------------------------------------------------- answers are kept
 
 
 def test_an_answer_is_written_also_when_the_budget_is_over(caplog: pytest.LogCaptureFixture) -> None:
@@ -359,7 +359,7 @@ def test_a_lost_answer_of_the_replays_write_calls_once(caplog: pytest.LogCapture
     assert bench.order()["state"] == "open"
 
 
-# ------------------------------------------------------------------------------------------------------------- crashes
+# -------------------------------------------------------------------------------------------------------------- crashes
 
 
 @pytest.mark.parametrize(
@@ -408,7 +408,7 @@ def test_a_zombie_that_hears_its_answer_late_stops(caplog: pytest.LogCaptureFixt
     assert (bench.order()["record"]["status"], bench.sent()) == ("completed", ["O:order:1", "O:order:2"])
 
 
-# --------------------------------------------------------------------------------------------------------------- lease
+# ---------------------------------------------------------------------------------------------------------------- lease
 
 
 def left_in_progress(bench: Bench) -> None:
@@ -486,7 +486,7 @@ def test_a_lease_of_no_length_never_held(lease: int) -> None:
     assert (keys(bench), bench.waits) == (["O"], [])
 
 
-# ----------------------------------------------------------------------------------------------------- PAYMENTS_URL
+# --------------------------------------------------------------------------------------------------------- PAYMENTS_URL
 
 
 def test_a_call_that_is_due_while_payments_are_off_writes_nothing(caplog: pytest.LogCaptureFixture) -> None:
