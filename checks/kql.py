@@ -67,19 +67,23 @@ def faults(name: str, text: str) -> Iterator[str]:
         yield f"{name}: reads {sorted(set(tables)) or 'no known table'}, one was expected"
         return
     columns = TABLES[tables[0]]
-    for position, (kind, token) in enumerate(tokens):
+    operator = ""
+    for position, (kind, word) in enumerate(tokens):
         before = tokens[position - 1][1] if position else ""
         after = tokens[position + 1][1] if position + 1 < len(tokens) else ""
-        if kind != "name" or token in TABLES:
+        operator = word if before == "|" else operator
+        if word == "=" and operator == "where":
+            yield f"{name}: '=' gives a name, a comparison was expected"
+        if kind != "name" or word in TABLES:
             continue
         if before == "|":
-            if token not in OPERATORS:
-                yield f"{name}: unknown operator {token!r}"
-        elif after == "(" and token not in WORDS:
-            if token not in FUNCTIONS:
-                yield f"{name}: unknown function {token!r}"
-        elif token not in WORDS | columns | known:
-            yield f"{name}: unknown column {token!r}"
+            if word not in OPERATORS:
+                yield f"{name}: unknown operator {word!r}"
+        elif after == "(" and word not in WORDS:
+            if word not in FUNCTIONS:
+                yield f"{name}: unknown function {word!r}"
+        elif word not in WORDS | columns | known:
+            yield f"{name}: unknown column {word!r}"
 
 
 def _tokens(name: str, text: str) -> Iterator[tuple[str, str]]:

@@ -96,7 +96,7 @@ GALLERY_HEADINGS: Final = (
 
 _REFERENCE: Final = re.compile(r"\$\{[A-Z][A-Z0-9_]*(?:=(?P<default>[^}]*))?\}")
 _PINNED: Final = re.compile(r"^[\w./-]+@[0-9a-f]{40}$")
-_SECRET: Final = re.compile(r"secret|password|key|token|connectionstring", re.IGNORECASE)
+_SECRET: Final = re.compile(r"secret|password|key|token|connection_?string", re.IGNORECASE)
 
 _NO_SECRET: Final = ("monitoring.bicep", "connectionString")
 """Application Insights' address; its key is accepted from nobody, and it stays inside the deployment."""

@@ -358,7 +358,11 @@ class _Parser:
             token = self._peek()
             if token.text in (".", ".?"):
                 self._at += 1
-                value = Member(value, self._take("name").text, token.text == ".?", token.line)
+                name = self._take("name").text
+                if self._accept("("):  # a method, such as listKeys: its receiver is its first argument
+                    value = Call(name, (value, *self._items(")", self._expression)), token.line)
+                else:
+                    value = Member(value, name, token.text == ".?", token.line)
             elif token.text == "[":
                 self._at += 1
                 self._skip_lines()
