@@ -188,6 +188,9 @@ resource signIn 'Microsoft.Web/sites/config@2025-03-01' = if (!empty(entraClient
   parent: site
   name: 'authsettingsV2'
   properties: {
+    platform: {
+      enabled: true
+    }
     globalValidation: {
       requireAuthentication: true
       unauthenticatedClientAction: 'Return401'

@@ -373,6 +373,7 @@ def test_sign_in_is_a_parameter_and_needs_no_secret(default: Deployment, everyth
     (found,) = sign_in(everything)
     registration = found.properties["identityProviders"]["azureActiveDirectory"]["registration"]
     assert "clientSecretSettingName" not in registration
+    assert found.properties["platform"] == {"enabled": True}
     assert found.properties["globalValidation"]["unauthenticatedClientAction"] == "Return401"
     assert found.properties["globalValidation"]["excludedPaths"] == ["/api/health"]
 
