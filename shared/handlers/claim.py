@@ -8,6 +8,7 @@ verdict. Every later write has the ETag of the write before it: a zombie's write
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -295,14 +296,12 @@ class Claims:
 
         One try: if it fails in an outage, this attempt counts as one that died, which only delays the next.
         """
-        try:
+        with suppress(TransientError):
             seen = await read()
             if seen is None or seen.document.record.claim.token != attempt.token:
                 return
             claim = seen.document.record.claim.model_copy(update={"sweeps": 0})
             await write(with_record(seen.document, claim=claim), seen.etag)
-        except TransientError as error:
-            telemetry.log_transient(error)
 
     async def update(
         self,

@@ -35,7 +35,6 @@ UNFINISHED = (
 PARTITIONS = {Container.ORDERS: "orderId", Container.LEDGERS: "ledgerId"}
 
 
-
 @dataclass(slots=True)
 class Run:
     """One run of the sweep: when it started, and how it goes."""
@@ -74,7 +73,11 @@ class Sweep:
         self._gap_alarm_seconds = gap_alarm_seconds
 
     async def __call__(self) -> None:
-        """One run. It ends without an error whatever it meets: the next run is the repetition."""
+        """One run. What one record meets ends only that record, and the next run is the repetition.
+
+        Raises: an Exception for what is unexpected outside of the records; nothing else ever leaves, since the worker
+        would not answer the host.
+        """
         run = Run(self._clock.monotonic())
         with telemetry.span("sweep"):
             try:
@@ -84,6 +87,10 @@ class Sweep:
             except TransientError as error:
                 telemetry.log_transient(error)
                 run.gave_up = "transient"
+            except Exception:
+                raise
+            except BaseException as exc:  # a cancelled task, an interpreter that exits
+                raise TransientError(f"the sweep was ended by {type(exc).__name__}") from exc
         result = run.gave_up or "done"
         telemetry.count_sweep(result)
         telemetry.logger.info(
@@ -157,13 +164,16 @@ class Sweep:
                 command_access = access_to(self._documents, Command, container, partition, record)
                 give_up = partial(self._claims.give_up, attempt, command_access.read, command_access.write)
                 done = await self._finish_command(attempt, command_access)
-        except (InFlightError, LostRaceError):
+        except InFlightError:
+            run.transient_in_a_row = 0
             return
         except TransientError as error:
             telemetry.log_transient(error)
             if give_up is not None:
                 await give_up()
-            if error.event is None:
+            if isinstance(error, LostRaceError):
+                run.transient_in_a_row = 0
+            elif error.event is None:
                 run.transient_in_a_row += 1
                 if run.transient_in_a_row >= TRANSIENT_ERRORS_IN_A_ROW:
                     run.gave_up = "transient"
@@ -191,7 +201,8 @@ class Sweep:
             replay_count = claimed.record.effect.replay_count if claimed.record.effect else 0
             try:
                 paid = await self._payment.run(attempt, claimed, access, replay_count)
-            except PaymentUnknownError:
+            except PaymentUnknownError as error:
+                telemetry.log_transient(error)
                 run.payments_failed = True
                 await self._claims.give_up(attempt, access.read, access.write)
                 return False

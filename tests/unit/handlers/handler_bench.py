@@ -123,6 +123,7 @@ class Bench:
     overrides: dict[str, Any] = field(default_factory=dict)
     worker_clock_off: float = 0.0
     batch_messages: int = 100
+    page_items: int = 1000
 
     def __post_init__(self) -> None:
         source = random.Random(11)
@@ -132,7 +133,7 @@ class Bench:
         )
         self.store = Store(self.clock.monotonic)
         self.tokens = SeededTokens(source)
-        self.documents = SimulatedDocuments(self.store, self.clock.monotonic)
+        self.documents = SimulatedDocuments(self.store, self.clock.monotonic, self.page_items)
         self.queues: defaultdict[Role, list[Waiting]] = defaultdict(list)
         self.faults: list[Fault] = []
         self.labels: list[str] = []

@@ -160,9 +160,10 @@ class Store:
 class SimulatedDocuments:
     """Documents on a Store."""
 
-    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+    def __init__(self, store: Store, clock: Callable[[], float], page_items: int = 1000) -> None:
         self._store = store
         self._clock = clock
+        self._page_items = page_items
 
     async def read(self, container: Container, partition: str, document_id: str) -> Found | None:
         def perform() -> Found | None:
@@ -204,10 +205,20 @@ class SimulatedDocuments:
         return await Io(f"batch {container}/{partition} ({len(operations)})", perform, write=True)
 
     async def query(self, container: Container, text: str, parameters: Json) -> AsyncIterator[Page]:
-        def perform() -> Page:
-            return Page(tuple(self._store.select(container, text, parameters)), int(self._clock()))
+        told: set[str] = set()
+        more = True
 
-        yield await Io(f"query {container}", perform, write=False)
+        def perform() -> Page:
+            """The next rows, as they are now."""
+            nonlocal more
+            rows = [row for row in self._store.select(container, text, parameters) if json.dumps(row) not in told]
+            more = len(rows) > self._page_items
+            items = tuple(rows[: self._page_items])
+            told.update(json.dumps(row) for row in items)
+            return Page(items, int(self._clock()))
+
+        while more:
+            yield await Io(f"query {container}", perform, write=False)
 
 
 @dataclass(slots=True)
