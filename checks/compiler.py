@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -33,14 +34,11 @@ class Compiler:
 
     def run(self, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         """Run it and return what it wrote."""
-        # A single-file program: it unpacks libraries, and the machine may lack libicu or a writable home.
-        unpacked = Path(tempfile.gettempdir()) / f"bicep-{os.environ.get('USER', 'user')}"
-        unpacked.mkdir(exist_ok=True)
-        environment = {
-            **os.environ,
-            "DOTNET_SYSTEM_GLOBALIZATION_INVARIANT": "1",
-            "DOTNET_BUNDLE_EXTRACT_BASE_DIR": os.environ.get("DOTNET_BUNDLE_EXTRACT_BASE_DIR", str(unpacked)),
-        }
+        # The machine may lack libicu.
+        environment = {**os.environ, "DOTNET_SYSTEM_GLOBALIZATION_INVARIANT": "1"}
+        if not os.access(Path.home(), os.W_OK):
+            # A single-file program unpacks its libraries below the home folder; elsewhere the place must be its own.
+            environment.setdefault("DOTNET_BUNDLE_EXTRACT_BASE_DIR", _own_folder())
         return subprocess.run(  # noqa: S603 - a program that this file has looked up, without a shell
             [self.path, *arguments],
             cwd=cwd,
@@ -51,6 +49,11 @@ class Compiler:
             timeout=SECONDS,
             check=False,
         )
+
+
+@functools.cache
+def _own_folder() -> str:
+    return tempfile.mkdtemp(prefix="bicep-")
 
 
 def find(root: Path) -> Compiler | None:

@@ -117,3 +117,19 @@ def test_every_event_that_needs_a_person_has_an_alert() -> None:
 
     assert needs_a_person | {telemetry.STREAM_INCOMPLETE} <= told
     assert telemetry.GAP_OPEN in by_metric - told
+
+
+def test_the_alert_on_duplicates_counts_them_alone_and_fires_when_they_rise() -> None:  # C30, D55
+    text = queries()["duplicate-rate.kql"]
+
+    assert "convoy.messages" in kql.read("duplicate-rate", text).metrics
+    assert set(re.findall(r'Outcome == "(\w+)"', text)) == {"duplicate"}
+    assert re.search(r"Rate > 0\.1 and Rate > 3 \* RateBefore", text)
+    assert re.search(r"RateBefore = iff\(DeliveriesBefore > 0, DuplicatesBefore / DeliveriesBefore, 0\.0\)", text)
+
+
+def test_resumed_work_and_conflicts_are_outcomes_of_their_own() -> None:  # D55
+    outcomes = set(re.findall(r"^\| (`[a-z_`, ]+`) \|", CONTRACTS, re.MULTILINE))
+    named = {name for cell in outcomes for name in re.findall(r"`([a-z_]+)`", cell)}
+
+    assert {"duplicate", "resumed", "taken_over", "conflict", "quarantined", "in_flight", "transient"} <= named

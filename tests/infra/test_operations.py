@@ -43,6 +43,12 @@ def test_each_number_of_host_json_is_explained(root: Path, page: str) -> None:
         assert explained[name] == expected, name
 
 
+def test_the_idle_time_out_is_said_not_to_end_work(page: str) -> None:  # D34
+    (row,) = [line for line in page.splitlines() if line.startswith("| `sessionIdleTimeout` ")]
+
+    assert "a running handler doesn't count" in row
+
+
 def test_each_property_of_a_queue_is_explained(root: Path, page: str) -> None:
     explained = rows(page, "Queues")
     queue = Deployment(root, {}).of("Microsoft.ServiceBus/namespaces/queues")[0].properties

@@ -40,7 +40,8 @@ def test_all_relations_hold(parsed: Sources) -> None:
     assert not violated(parsed)
 
 
-# Number by number: what is changed, to what, and the rule that must say so (contracts 12, D and R numbers).
+# What is changed, to what, and the rule that must say so (contracts 12, D and R numbers). That a record outlives every
+# redelivery and replay (C22, C24) is the relation called retention, that a lock outlives the work (C52) lock renewal.
 SEEDED = [
     ("setting.POISON_AFTER_DELIVERIES", "997", "poison"),
     ("queue.ledger.maxDeliveryCount", 8, "poison"),
@@ -247,7 +248,8 @@ def test_the_command_prints_numbers_and_report_and_exits_with_0(root: Path) -> N
 
 def test_the_command_names_both_places_and_exits_with_1(copy: Path) -> None:
     file = copy / "infra" / "main.bicep"
-    file.write_text(file.read_text(encoding="utf-8").replace("CLAIM_LEASE_SECONDS: '90'", "CLAIM_LEASE_SECONDS: '80'"))
+    text = file.read_text(encoding="utf-8").replace("CLAIM_LEASE_SECONDS: '90'", "CLAIM_LEASE_SECONDS: '80'")
+    file.write_text(text, encoding="utf-8")
 
     done = run(copy)
 
