@@ -19,6 +19,7 @@ from local.broker.durations import format_duration
 from local.broker.machine import Queue
 from local.broker.model import BrokerError, Counts
 from local.broker.service import BrokerService
+from local.tcp import Listener
 
 _ATOM = "http://www.w3.org/2005/Atom"
 _SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
@@ -51,25 +52,35 @@ class AdminServer:
         self._service = service
         self._key = key
         self._started = dt.datetime.fromtimestamp(service.clock(), dt.UTC).isoformat().replace("+00:00", "Z")
-        self._server: asyncio.Server | None = None
+        self._listener = Listener(self._protocol)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, host: str, port: int) -> int:
         """Listen; gives the port in fact."""
-        self._server = await asyncio.start_server(self._serve, host, port, limit=_MAX_HEAD_BYTES)
-        number: int = self._server.sockets[0].getsockname()[1]
-        return number
+        return await self._listener.start(host, port)
+
+    def suspend(self) -> None:
+        """Refuse connections and drop what is under way."""
+        self._listener.suspend()
+        for task in list(self._tasks):
+            task.cancel()
+
+    def resume(self) -> None:
+        """Take connections again."""
+        self._listener.resume()
 
     async def stop(self) -> None:
         """Stop listening and drop what is under way."""
-        if self._server is None:
-            return
-        self._server.close()
+        self._listener.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._server.wait_closed()
-        self._server = None
+        await self._listener.stop()
+
+    def _protocol(self) -> asyncio.StreamReaderProtocol:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=_MAX_HEAD_BYTES, loop=loop)
+        return asyncio.StreamReaderProtocol(reader, self._serve, loop=loop)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

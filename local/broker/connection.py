@@ -40,6 +40,7 @@ from local.broker.links import QueueReceiver
 from local.broker.model import SessionLock
 from local.broker.service import BrokerService
 from local.broker.session import Session
+from local.tcp import reset
 
 _LOG = logging.getLogger(__name__)
 _CHANNEL_MAX = 4999  # as the cloud announces
@@ -160,6 +161,16 @@ class Connection(asyncio.Protocol):
         """Drop the socket, whatever is still to be sent."""
         if self._transport is not None:
             self._transport.abort()
+
+    def cut(self, resets: bool = True) -> None:
+        """End the connection without a word: by reset, or closed in order."""
+        self._is_closing = True
+        if self._transport is None:
+            return
+        if resets:
+            reset(self._transport)
+        else:
+            self._transport.close()
 
     def session_lock(self, link_name: str) -> SessionLock | None:
         """The session lock that the receiver link of this name holds."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from local.broker import codec
 from local.broker.addresses import CBS, entity_path, managed_path
-from local.broker.cbs import put_token
+from local.broker.cbs import Claims, SasKey, put_token
 from local.broker.codec import CodecError, Described, Encoded, Symbol
+from local.broker.exchange import SETTLEMENTS, Exchange, Operation, keys_of
 from local.broker.frames import (
     ACCEPTED,
     COORDINATOR,
@@ -42,7 +44,7 @@ from local.broker.service import Waiter
 from local.broker.wire import encode_delivery, ticks
 
 if TYPE_CHECKING:
-    from local.broker.session import Session
+    from local.broker.session import OnDisposition, Session
 
 _LOG = logging.getLogger(__name__)
 _CREDIT = 1000  # as the cloud grants; a Python sender starts with credit of its own and heeds none
@@ -55,6 +57,7 @@ _ADDRESS, _FILTER = 0, 7  # fields of a source; a target's address comes first t
 _SETTLED = 1
 _SESSION_FILTER = Symbol("com.microsoft:session-filter")
 _TIMEOUT = "com.microsoft:timeout"
+_SESSION_LOCK_LOST = "com.microsoft:session-lock-lost"
 _DEAD_LETTER_TEXTS = ("DeadLetterReason", "DeadLetterErrorDescription")
 _BATCH_LIMIT = Symbol("com.microsoft:max-message-batch-size")  # the Python client packs 256 KiB where it is not told
 
@@ -80,6 +83,11 @@ class Link:
 
     def close(self) -> None:
         """Let go of whatever the link holds; called once, however it ends."""
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether the link is still there."""
+        return self.session.links.get(self.handle) is self
 
     def on_detach(self, frame: Detach) -> None:
         """The client detaches."""
@@ -119,8 +127,8 @@ class IncomingLink(Link):
         session.send(answer)
         self._grant()
 
-    def accept(self, payload: bytes, message_format: int) -> Encoded:
-        """Take a whole transfer; gives its outcome."""
+    def accept(self, payload: bytes, message_format: int, settle: Callable[[Encoded], None]) -> None:
+        """Take a whole transfer, and settle it with its outcome, now or later."""
         raise NotImplementedError
 
     def refuse_size(self, size: int) -> BrokerError:
@@ -142,25 +150,27 @@ class IncomingLink(Link):
         first, data, size = self._first, b"".join(self._parts), self._size
         self._first, self._parts, self._size = None, [], 0
         if not frame.aborted:
-            state = self._outcome(data, size, first.message_format or 0)
-            if not (first.settled or frame.settled):
-                # Each transfer gets its own answer: two threads of a Python client may use one delivery id twice.
-                number = first.delivery_id or 0
-                self.session.send(Disposition(role=True, first=number, last=number, settled=True, state=state))
+            is_settled = bool(first.settled or frame.settled)
+            self._take(data, size, first.message_format or 0, partial(self._settle, first.delivery_id or 0, is_settled))
         self._delivery_count = serial_add(self._delivery_count, 1)
         self._credit -= 1
         if self._credit <= _CREDIT // 2:
             self._grant()
 
-    def _outcome(self, data: bytes, size: int, message_format: int) -> Encoded:
+    def _take(self, data: bytes, size: int, message_format: int, settle: Callable[[Encoded], None]) -> None:
         try:
             if size > self._max_message_bytes:
                 raise self.refuse_size(size)
-            return self.accept(data, message_format)
+            self.accept(data, message_format, settle)
         except BrokerError as exc:
-            return encode_state(REJECTED, encode_error(exc.condition, exc.description))
+            settle(_rejected(exc))
         except CodecError as exc:
-            return encode_state(REJECTED, encode_error(DECODE_ERROR, f"The message cannot be decoded: {exc}."))
+            settle(encode_state(REJECTED, encode_error(DECODE_ERROR, f"The message cannot be decoded: {exc}.")))
+
+    def _settle(self, number: int, is_settled: bool, state: Encoded) -> None:
+        # Each transfer gets its own answer: two threads of a Python client may use one delivery id twice.
+        if not is_settled and self.is_attached:
+            self.session.send(Disposition(role=True, first=number, last=number, settled=True, state=state))
 
     def _grant(self) -> None:
         self._credit = _CREDIT
@@ -174,37 +184,48 @@ class QueueSender(IncomingLink):
         self._queue = queue
         super().__init__(session, attach, queue.options.max_message_bytes)
 
-    def accept(self, payload: bytes, message_format: int) -> Encoded:
+    def accept(self, payload: bytes, message_format: int, settle: Callable[[Encoded], None]) -> None:
         """Store the message, or all messages of a batch."""
         messages = parse_batch(payload) if message_format == BATCH_FORMAT else [parse_message(payload)]
-        self.service.send(self._queue.name, messages)
-        return encode_state(ACCEPTED)
+        exchange = Exchange(
+            Operation("send", self._queue.name, keys_of(messages)),
+            lambda: self.service.store(self._queue.name, messages),
+            answer=lambda _: settle(encode_state(ACCEPTED)),
+            refuse=lambda error: settle(_rejected(error)),
+            cut=self.session.connection.cut,
+        )
+        self.service.pass_through(exchange)
 
     def refuse_size(self, size: int) -> BrokerError:
         """The entity's own words."""
         return self._queue.too_large(size)
 
 
+# Answers a request, now or later.
+Respond: TypeAlias = Callable[[ReceivedMessage, Callable[[bytes], None]], None]
+
+
 class RequestLink(IncomingLink):
     """A client sends requests to a node; answers go to a reply link of the node."""
 
-    def __init__(
-        self, session: Session, attach: Attach, node: str, respond: Callable[[ReceivedMessage], bytes]
-    ) -> None:
+    def __init__(self, session: Session, attach: Attach, node: str, respond: Respond) -> None:
         self._node = node
         self._respond = respond
         super().__init__(session, attach, _MAX_REQUEST_BYTES)
 
-    def accept(self, payload: bytes, message_format: int) -> Encoded:  # noqa: ARG002 - a request is one message
-        """Answer the request."""
+    def accept(self, payload: bytes, message_format: int, settle: Callable[[Encoded], None]) -> None:  # noqa: ARG002
+        """Answer the request, which is one message whatever its format says."""
         request = parse_message(payload)
-        answer = self._respond(request)
-        link = self._reply_link(request.reply_to)
+        guard = self.session.connection.guard
+        self._respond(request, lambda answer: guard(lambda: self._reply(request.reply_to, answer)))
+        settle(encode_state(ACCEPTED))
+
+    def _reply(self, reply_to: str | None, answer: bytes) -> None:
+        link = self._reply_link(reply_to)
         if link is None:
-            _LOG.warning("A request to %s has nowhere to be answered: reply-to %r", self._node, request.reply_to)
+            _LOG.warning("A request to %s has nowhere to be answered: reply-to %r", self._node, reply_to)
         else:
             link.reply(answer)
-        return encode_state(ACCEPTED)
 
     def _reply_link(self, reply_to: str | None) -> ReplyLink | None:
         """Reply addresses are only unique within a connection, and Python's and Java's hardly within that."""
@@ -239,9 +260,7 @@ class OutgoingLink(Link):
     def drain(self) -> None:
         """Use up credit with what is there right now."""
 
-    def transmit(
-        self, tag: bytes, payload: bytes, on_disposition: Callable[[Disposition], Encoded | None] | None = None
-    ) -> None:
+    def transmit(self, tag: bytes, payload: bytes, on_disposition: OnDisposition | None = None) -> None:
         """Send one message for one credit."""
         self.credit -= 1
         self._delivery_count = serial_add(self._delivery_count, 1)
@@ -284,6 +303,8 @@ class QueueReceiver(OutgoingLink):
         self._queue = queue
         self._deletes = attach.snd_settle_mode == _SETTLED
         self._waiter: Waiter[Delivery] | None = None
+        self._held: Delivery | None = None  # taken, and held back on its way: nothing may overtake it
+        self._is_late = False
         if lock is None:
             session.send(_receiver_answer(attach, attach.source))
         else:
@@ -297,7 +318,7 @@ class QueueReceiver(OutgoingLink):
         """Stand in line for a message while there is credit, and leave it when there is none."""
         if self.credit <= 0:
             self._leave_line()
-        elif self._waiter is None and self.session.can_deliver:
+        elif self._waiter is None and self._held is None and self.session.can_deliver:
             self._waiter = Waiter(self._on_given, self.name, self._deletes)
             if self.lock is None:
                 self.service.wait_in_queue(self._queue.name, self._waiter)
@@ -306,11 +327,11 @@ class QueueReceiver(OutgoingLink):
 
     def drain(self) -> None:
         """Take what is there."""
-        while self.credit > 0 and self.session.can_deliver:
+        while self.credit > 0 and self._held is None and self.session.can_deliver:
             delivery = self.service.next_delivery(self._queue.name, self.lock, deletes=self._deletes)
             if delivery is None:
                 break
-            self._deliver(delivery)
+            self._hand_over(delivery)
 
     def close(self) -> None:
         """A session is free again at once; messages of a plain queue stay locked until their time is up."""
@@ -326,14 +347,53 @@ class QueueReceiver(OutgoingLink):
     def _on_given(self, delivery: Delivery | None) -> None:
         self._waiter = None
         if delivery is not None:
-            self.session.connection.guard(lambda: self._deliver(delivery))
+            self.session.connection.guard(lambda: self._hand_over(delivery))
             self.session.connection.guard(self.pump)
+
+    def _hand_over(self, delivery: Delivery) -> None:
+        """Deliver what was taken, unless somebody comes between."""
+        self._held, self._is_late = delivery, False
+        guard = self.session.connection.guard
+        exchange = Exchange(
+            self._operation("receive", delivery),
+            lambda: delivery,
+            answer=lambda _: guard(lambda: self._on_free(delivery)),
+            refuse=lambda error: guard(lambda: self._on_refused(delivery, error)),
+            cut=self.session.connection.cut,
+        )
+        self.service.pass_through(exchange)
+        self._is_late = self._held is not None
+
+    def _on_free(self, delivery: Delivery) -> None:
+        self._held = None
+        if not self.is_attached:
+            return
+        if self.credit > 0:
+            self._deliver(delivery)
+        else:
+            self._give_back(delivery)  # the client has taken its credit back meanwhile
+        if self._is_late:
+            self.pump()
+
+    def _on_refused(self, delivery: Delivery, error: BrokerError) -> None:
+        self._held = None
+        if self.is_attached:
+            self._give_back(delivery)
+            self.detach(error.condition, error.description)
+
+    def _give_back(self, delivery: Delivery) -> None:
+        with contextlib.suppress(BrokerError):  # the lock is lost: it went back by itself
+            self.service.settle(Outcome.RELEASED, self._queue.name, delivery.lock_token, self.lock)
+
+    def _operation(self, name: str, delivery: Delivery) -> Operation:
+        keys = keys_of([delivery.message])
+        return Operation(name, self._queue.name, keys, (delivery.lock_token,), self.lock)
 
     def _on_lock_lost(self) -> None:
         if self.session.links.get(self.handle) is not self:
             return  # the client detached this very moment
         self.detach(
-            "com.microsoft:session-lock-lost",
+            _SESSION_LOCK_LOST,
             "The session lock has expired on the session. Accept the session again to receive its messages.",
         )
 
@@ -342,35 +402,35 @@ class QueueReceiver(OutgoingLink):
         settle = None if self._deletes else partial(self._on_disposition, delivery)
         self.transmit(delivery.lock_token.bytes_le, payload, settle)
 
-    def _on_disposition(self, delivery: Delivery, disposition: Disposition) -> Encoded | None:
-        """Settle as the client asks; gives the state to answer with, which must name the outcome that was asked for."""
+    def _on_disposition(
+        self, delivery: Delivery, disposition: Disposition, reply: Callable[[Encoded | None], None]
+    ) -> None:
+        """Settle as the client asks, and answer with a state that names the outcome that was asked for."""
         if disposition.state is None or disposition.state == codec.NULL:
-            return None  # settled without an outcome: the lock runs out
+            reply(None)  # settled without an outcome: the lock runs out
+            return
         state = decode_state(disposition.state)
         outcome, texts, properties = _settlement(state)
-        try:
-            self.service.settle(
+        exchange = Exchange(
+            self._operation(SETTLEMENTS[outcome], delivery),
+            lambda: self.service.settle(
                 outcome, self._queue.name, delivery.lock_token, self.lock, properties=properties, texts=texts
-            )
-        except BrokerError as exc:
-            return encode_state(REJECTED, encode_error(exc.condition, exc.description))
-        return encode_state(state.code)
+            ),
+            answer=lambda _: reply(encode_state(state.code)),
+            refuse=lambda error: reply(_rejected(error)),
+            cut=self.session.connection.cut,
+            pretend=lambda: reply(encode_state(state.code)),
+        )
+        self.service.pass_through(exchange)
 
 
-class PendingReceiver(Link):
-    """A client waits for the next session: its attach is answered when there is one, or when its time is up."""
+class UnansweredLink(Link):
+    """A link whose attach is not answered yet."""
 
-    def __init__(self, session: Session, attach: Attach, queue: Queue) -> None:
+    def __init__(self, session: Session, attach: Attach) -> None:
         super().__init__(session, attach)
         self._attach = attach
-        self._queue = queue
         self._flow: Flow | None = None  # said before the answer; counts once there is one
-        self._waiter: Waiter[SessionLock] = Waiter(self._on_given, attach.name)
-        timeout = (attach.properties or {}).get(_TIMEOUT)
-        seconds = timeout / 1000 if isinstance(timeout, int) else _DEFAULT_ACCEPT_SECONDS
-        guard = session.connection.guard
-        self._timer = asyncio.get_running_loop().call_later(seconds, lambda: guard(self._on_timeout))
-        self.service.wait_for_session(queue.name, self._waiter)
 
     def on_flow(self, flow: Flow) -> None:
         """Keep it for the link to be."""
@@ -378,32 +438,127 @@ class PendingReceiver(Link):
 
     def on_detach(self, frame: Detach) -> None:
         """The client no longer waits."""
-        self.close()
         self.session.send(_refusal(self._attach))
         super().on_detach(frame)
+
+    def refuse(self, error: BrokerError) -> None:
+        """Answer with an attach that makes no link, and the reason."""
+        if self.is_attached:
+            self.session.send(_refusal(self._attach))
+            self.detach(error.condition, error.description)
+
+    def pass_flow_on(self) -> None:
+        """Tell the link that has taken this one's place what the client said meanwhile."""
+        link = self.session.links.get(self.handle)
+        if link is not None and self._flow is not None:
+            link.on_flow(self._flow)
+
+
+class HeldLink(UnansweredLink):
+    """A link that somebody keeps from being made."""
+
+    def make(self) -> None:
+        """Make it, unless the client has given up."""
+        if self.is_attached:
+            self.session.links.pop(self.handle)
+            _make_or_refuse(self.session, self._attach)
+            self.pass_flow_on()
+
+
+class PendingReceiver(UnansweredLink):
+    """A client waits for a session: its attach is answered when there is one, or when its time is up."""
+
+    def __init__(self, session: Session, attach: Attach, queue: Queue, session_id: str | None) -> None:
+        super().__init__(session, attach)
+        self._queue = queue
+        self._granted: SessionLock | None = None
+        self._waiter: Waiter[SessionLock] = Waiter(self._on_given, attach.name)
+        self._timer: asyncio.TimerHandle | None = None
+        if session_id is not None:
+            self._on_granted(self.service.accept_named(queue.name, session_id, owner=attach.name))
+            return
+        timeout = (attach.properties or {}).get(_TIMEOUT)
+        seconds = timeout / 1000 if isinstance(timeout, int) else _DEFAULT_ACCEPT_SECONDS
+        guard = session.connection.guard
+        self._timer = asyncio.get_running_loop().call_later(seconds, lambda: guard(self._on_timeout))
+        self.service.wait_for_session(queue.name, self._waiter)
 
     def close(self) -> None:
         """Stop waiting."""
         self._waiter.leave()
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._granted is not None:
+            self.service.release_session(self._granted)
 
     def _on_given(self, lock: SessionLock | None) -> None:
-        self._timer.cancel()
         if lock is not None:
-            self.session.connection.guard(lambda: self._become_receiver(lock))
+            self.session.connection.guard(lambda: self._on_granted(lock))
+
+    def _on_granted(self, lock: SessionLock) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._granted = lock
+        guard = self.session.connection.guard
+        exchange = Exchange(
+            Operation("accept", self._queue.name, [(lock.session_id, None)], session_lock=lock),
+            lambda: lock,
+            answer=lambda _: guard(lambda: self._become_receiver(lock)),
+            refuse=lambda error: guard(lambda: self.refuse(error)),
+            cut=self.session.connection.cut,
+        )
+        self.service.pass_through(exchange)
 
     def _become_receiver(self, lock: SessionLock) -> None:
-        link = QueueReceiver(self.session, self._attach, self._queue, lock)
-        if self._flow is not None:
-            link.on_flow(self._flow)
+        if not self.is_attached:
+            return
+        if lock.is_lost:
+            self.refuse(BrokerError(_SESSION_LOCK_LOST, "The session lock has expired before it was handed over."))
+            return
+        self._granted = None
+        QueueReceiver(self.session, self._attach, self._queue, lock)
+        self.pass_flow_on()
 
     def _on_timeout(self) -> None:
-        self.session.send(_refusal(self._attach))
-        self.detach("com.microsoft:timeout", "No session with messages became available within the time allowed.")
+        text = "No session with messages became available within the time allowed."
+        self.refuse(BrokerError("com.microsoft:timeout", text))
 
 
 def attach(session: Session, frame: Attach) -> None:
     """Make the link that a client attaches, or refuse it: an attach without source and target, then a detach."""
+    service, connection = session.connection.front.service, session.connection
+    operation = None if service.intercept is None else _attach_operation(frame)
+    if operation is None:
+        _make_or_refuse(session, frame)
+        return
+    held = HeldLink(session, frame)
+    exchange = Exchange(
+        operation,
+        lambda: None,
+        answer=lambda _: connection.guard(held.make),
+        refuse=lambda error: connection.guard(lambda: held.refuse(error)),
+        cut=connection.cut,
+    )
+    service.pass_through(exchange)
+
+
+def _attach_operation(frame: Attach) -> Operation | None:
+    """What the client attaches to; None where that is no entity, or nothing that can be read."""
+    try:
+        _, fields = decode_composite((frame.source if frame.role else frame.target) or b"")
+        path = entity_path(_text(fields, _ADDRESS) or CBS)
+        session_id = _session_filter(fields)[1] if frame.role else None
+    except (BrokerError, CodecError):
+        return None
+    if path.lower() == CBS:
+        return None
+    managed = managed_path(path)
+    if managed is not None:
+        return Operation("attach-management", managed)
+    return Operation("attach-receiver" if frame.role else "attach-sender", path, [(session_id, None)])
+
+
+def _make_or_refuse(session: Session, frame: Attach) -> None:
     try:
         _make(session, frame)
     except (BrokerError, CodecError) as exc:
@@ -425,14 +580,14 @@ def _make(session: Session, frame: Attach) -> None:
         raise BrokerError("amqp:invalid-field", f"The link '{frame.name}' has no address.")
     path = entity_path(address)
     if path.lower() == CBS:
-        _make_request_link(session, frame, CBS, partial(put_token, key=connection.front.key, claims=connection.claims))
+        _make_request_link(session, frame, CBS, partial(_put_token, key=connection.front.key, claims=connection.claims))
         return
     managed = managed_path(path)
     if not connection.claims.cover(path):
         raise BrokerError("amqp:unauthorized-access", f"Unauthorized access. No token was put for '{path}'.")
     queue = connection.front.service.broker.queue(managed or path)
     if managed is not None:
-        management = Management(connection.front.service, queue, connection.session_lock)
+        management = Management(connection.front.service, queue, connection.session_lock, connection.cut)
         _make_request_link(session, frame, path.lower(), management.respond)
     elif not frame.role:
         queue.refuse_sender()
@@ -441,9 +596,11 @@ def _make(session: Session, frame: Attach) -> None:
         _make_receiver(session, frame, queue, fields)
 
 
-def _make_request_link(
-    session: Session, frame: Attach, node: str, respond: Callable[[ReceivedMessage], bytes]
-) -> None:
+def _put_token(request: ReceivedMessage, reply: Callable[[bytes], None], key: SasKey, claims: Claims) -> None:
+    reply(put_token(request, key, claims))
+
+
+def _make_request_link(session: Session, frame: Attach, node: str, respond: Respond) -> None:
     if frame.role:
         target = decode_composite(frame.target)[1] if frame.target else []
         ReplyLink(session, frame, node, _text(target, _ADDRESS))
@@ -456,12 +613,9 @@ def _make_receiver(session: Session, frame: Attach, queue: Queue, source: list[E
     if not has_filter:
         queue.refuse_plain_receiver()
         QueueReceiver(session, frame, queue, None)
-    elif session_id is None:
-        queue.refuse_session_receiver()
-        PendingReceiver(session, frame, queue)
     else:
-        lock = session.connection.front.service.accept_named(queue.name, session_id, owner=frame.name)
-        QueueReceiver(session, frame, queue, lock)
+        queue.refuse_session_receiver()
+        PendingReceiver(session, frame, queue, session_id)
 
 
 def _session_filter(source: list[Encoded]) -> tuple[bool, str | None]:
@@ -504,6 +658,10 @@ def _receiver_answer(
 
 def _refusal(attach: Attach) -> Attach:
     return Attach(attach.name, attach.handle, role=not attach.role, initial_delivery_count=0)
+
+
+def _rejected(error: BrokerError) -> Encoded:
+    return encode_state(REJECTED, encode_error(error.condition, error.description))
 
 
 def _settlement(state: DeliveryState) -> tuple[Outcome, tuple[str | None, str | None], dict[str, object]]:

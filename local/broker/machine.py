@@ -415,6 +415,15 @@ class Queue:
             raise _message_lock_lost()
         return self._set_lock_deadline(token, now)
 
+    def expire(self, token: uuid.UUID, now: float) -> None:
+        """Let the lock of a message of a plain queue run out before its time; one that is gone stays so."""
+        if token in self._locks and not self.options.requires_session:
+            self._on_lock_expired(token, now)
+
+    def locked(self, token: uuid.UUID) -> StoredMessage | None:
+        """The message under this lock."""
+        return self._locks.get(token)
+
     # ------------------------------------------------------------------------------------------------------ sessions
 
     def accept_next(self, owner: str, now: float) -> SessionLock | None:
@@ -456,6 +465,11 @@ class Queue:
         session = self._sessions.held_by(lock)
         if session is not None:
             self._unlock_session(session, now, counted=False)
+
+    def expire_session(self, lock: SessionLock, now: float) -> None:
+        """Let a session's lock run out before its time; one that is lost stays so."""
+        if self._sessions.held_by(lock) is not None:
+            self._on_session_expired(lock, now)
 
     def session_state(self, lock: SessionLock, now: float) -> bytes | None:
         """The state stored with the session; none when never set or cleared."""

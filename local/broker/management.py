@@ -5,9 +5,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from local.broker import codec
 from local.broker.codec import CodecError, Encoded, Symbol, Timestamp
+from local.broker.exchange import SETTLEMENTS, Exchange, Operation, keys_of
 from local.broker.machine import Queue
 from local.broker.messages import ReceivedMessage, encode_reply, parse_message
 from local.broker.model import BrokerError, Outcome, SessionLock
@@ -81,6 +83,15 @@ class _Arguments:
             raise _wrong(name, "an array of numbers")
         return found
 
+    def messages(self) -> list[ReceivedMessage]:
+        """The messages of a request to schedule them; refuses what is none."""
+        raw = self.raw("messages")
+        items = [_Arguments(item).value("message") for item in codec.raw_items(raw)] if raw is not None else []
+        found = [parse_message(item) for item in items if isinstance(item, bytes)]
+        if len(found) != len(items):
+            raise _wrong("messages", "a list of maps with a message each")
+        return found
+
     def uuids(self, name: str) -> list[uuid.UUID]:
         """An array of uuids."""
         value = self.value(name)
@@ -88,6 +99,9 @@ class _Arguments:
         if not isinstance(value, list) or len(found) != len(value):
             raise _wrong(name, "an array of uuids")
         return found
+
+
+_Perform: TypeAlias = Callable[[_Arguments, SessionLock | None], _Answer]
 
 
 class Management:
@@ -98,12 +112,17 @@ class Management:
     """
 
     def __init__(
-        self, service: BrokerService, queue: Queue, session_lock: Callable[[str], SessionLock | None]
+        self,
+        service: BrokerService,
+        queue: Queue,
+        session_lock: Callable[[str], SessionLock | None],
+        cut: Callable[[bool], None],
     ) -> None:
         self._service = service
+        self._cut = cut
         self._queue = queue
         self._session_lock = session_lock
-        self._operations: dict[str, Callable[[_Arguments, SessionLock | None], _Answer]] = {
+        self._operations: dict[str, _Perform] = {
             "renew-lock": self._renew_lock,
             "renew-session-lock": self._renew_session_lock,
             "get-session-state": self._get_session_state,
@@ -117,27 +136,52 @@ class Management:
             "batch-delete-messages": self._delete_batch,
         }
 
-    def respond(self, request: ReceivedMessage) -> bytes:
-        """The encoded answer to a request, whatever the request is."""
+    def respond(self, request: ReceivedMessage, reply: Callable[[bytes], None]) -> None:
+        """Reply to a request, whatever the request is."""
         properties = request.application_properties
         name = str(properties.get("operation"))
+        link_name = properties.get("associated-link-name")
+        lock = self._session_lock(link_name) if isinstance(link_name, str) else None
         try:
-            operation = self._operations.get(name.removeprefix(_PREFIX))
-            if operation is None:
+            perform = self._operations.get(name.removeprefix(_PREFIX))
+            if perform is None:
                 raise BrokerError("amqp:not-implemented", f"The operation '{name}' is not available in this broker.")
-            link_name = properties.get("associated-link-name")
-            lock = self._session_lock(link_name) if isinstance(link_name, str) else None
-            answer = operation(_Arguments(request.value), lock)
+            arguments = _Arguments(request.value)
+            operation = self._operation(name.removeprefix(_PREFIX), arguments, lock)
         except (BrokerError, CodecError) as exc:
-            error = exc if isinstance(exc, BrokerError) else BrokerError(_ARGUMENT, f"The request: {exc}.")
-            return _failure(request, error)
+            reply(_failure(request, _refusal(exc)))
+            return
+        exchange = Exchange(
+            operation,
+            lambda: self._perform(perform, arguments, lock),
+            answer=lambda answer: reply(_success(request, answer)),
+            refuse=lambda error: reply(_failure(request, error)),
+            cut=self._cut,
+            pretend=lambda: reply(_success(request, _Answer(200, {}))),
+        )
+        self._service.pass_through(exchange)
+
+    def _perform(self, perform: _Perform, arguments: _Arguments, lock: SessionLock | None) -> _Answer:
+        try:
+            return perform(arguments, lock)
+        except CodecError as exc:
+            raise _refusal(exc) from exc
         finally:
             self._service.settle_down()
-        description = "OK" if answer.status == 200 else "No Content"
-        facts: dict[str, object] = {"statusCode": answer.status, "statusDescription": description}
-        if answer.status == 204:
-            facts["errorCondition"] = Symbol("com.microsoft:message-not-found")
-        return encode_reply(request.encoded_message_id, facts, answer.body)
+
+    def _operation(self, name: str, arguments: _Arguments, lock: SessionLock | None) -> Operation:
+        """What is asked, as those see it who may come between."""
+        queue = self._queue.name
+        if self._service.intercept is None:
+            return Operation(name, queue)
+        outcome = _OUTCOMES.get(arguments.text("disposition-status") or "")
+        if outcome is not None:
+            name = SETTLEMENTS[outcome]
+        tokens = arguments.uuids("lock-tokens") if arguments.raw("lock-tokens") is not None else []
+        held = [stored.message for token in tokens if (stored := self._queue.locked(token)) is not None]
+        session_id = arguments.text("session-id")
+        keys = keys_of(held or arguments.messages()) or [(session_id, None)]
+        return Operation(name, queue, keys, tokens, lock)
 
     # ------------------------------------------------------------------------------------------- locks and settling
 
@@ -222,10 +266,8 @@ class Management:
         return _Answer(200, {"messages": messages})
 
     def _schedule(self, arguments: _Arguments, _: SessionLock | None) -> _Answer:
-        raw = arguments.raw("messages")
-        items = [_Arguments(item).value("message") for item in codec.raw_items(raw)] if raw is not None else []
-        messages = [parse_message(item) for item in items if isinstance(item, bytes)]
-        if not messages or len(messages) != len(items):
+        messages = arguments.messages()
+        if not messages:
             raise _wrong("messages", "a list of maps with a message each")
         if any(message.scheduled_at is None for message in messages):
             raise BrokerError(_ARGUMENT, "A message to schedule has no x-opt-scheduled-enqueue-time.")
@@ -240,6 +282,18 @@ class Management:
         count, before = arguments.number("message-count"), arguments.number("enqueued-time-utc") / 1000
         deleted = self._queue.delete_batch(count, before, self._service.clock())
         return _Answer(200, {"message-count": deleted}) if deleted else _Answer(204, {})
+
+
+def _success(request: ReceivedMessage, answer: _Answer) -> bytes:
+    description = "OK" if answer.status == 200 else "No Content"
+    facts: dict[str, object] = {"statusCode": answer.status, "statusDescription": description}
+    if answer.status == 204:
+        facts["errorCondition"] = Symbol("com.microsoft:message-not-found")
+    return encode_reply(request.encoded_message_id, facts, answer.body)
+
+
+def _refusal(error: BrokerError | CodecError) -> BrokerError:
+    return error if isinstance(error, BrokerError) else BrokerError(_ARGUMENT, f"The request: {error}.")
 
 
 def _failure(request: ReceivedMessage, error: BrokerError) -> bytes:

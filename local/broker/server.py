@@ -9,6 +9,7 @@ from local.broker.admin import AdminServer
 from local.broker.cbs import SasKey
 from local.broker.connection import Connection, Front
 from local.broker.service import BrokerEvent, BrokerService
+from local.tcp import Listener
 
 _STOP_SECONDS = 3.0
 
@@ -34,7 +35,7 @@ class BrokerServer:
         self._front = Front(service, sas, idle_seconds)
         self._admin = AdminServer(service, sas)
         self._connections: set[Connection] = set()
-        self._listener: asyncio.Server | None = None
+        self._listener = Listener(self._connect)
         self._all_gone = asyncio.Event()
 
     @property
@@ -48,9 +49,7 @@ class BrokerServer:
         Raises:
             OSError: a port is in use; nothing listens then.
         """
-        loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(self._connect, host, amqp_port)
-        self.amqp_port = self._listener.sockets[0].getsockname()[1]
+        self.amqp_port = await self._listener.start(host, amqp_port)
         try:
             self.admin_port = await self._admin.start(host, admin_port)
         except OSError:
@@ -58,10 +57,23 @@ class BrokerServer:
             raise
         self.service.settle_down()
 
+    def suspend(self) -> None:
+        """Be gone: connections are cut and refused. The queues stay, and time goes on for them."""
+        self._listener.suspend()
+        self._admin.suspend()
+        for connection in list(self._connections):
+            connection.cut()
+        self.service.suspend()
+
+    def resume(self) -> None:
+        """Be back, on the same ports."""
+        self.service.resume()
+        self._listener.resume()
+        self._admin.resume()
+
     async def stop(self) -> None:
         """Close every connection in order, and the listeners; leaves no task and no timer behind."""
-        if self._listener is not None:
-            self._listener.close()
+        self._listener.close()
         await self._admin.stop()
         self._all_gone.clear()
         for connection in list(self._connections):
@@ -72,9 +84,7 @@ class BrokerServer:
             except TimeoutError:
                 for connection in list(self._connections):
                     connection.abort()
-        if self._listener is not None:
-            await self._listener.wait_closed()
-            self._listener = None
+        await self._listener.stop()
         self.service.close()
 
     def _connect(self) -> Connection:

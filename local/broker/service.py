@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeAlias, TypeVar
 
+from local.broker.exchange import SETTLEMENTS, Exchange, Intercept, Operation, keys_of
 from local.broker.machine import Broker, Queue
 from local.broker.messages import MessageId, ReceivedMessage
 from local.broker.model import (
@@ -93,12 +94,16 @@ class Waiter(Generic[_T]):
 
 
 class BrokerService:
-    """A broker that lives on the running event loop."""
+    """A broker that lives on the running event loop.
+
+    `intercept`, where it is set, gets every operation as an exchange, and ends it.
+    """
 
     def __init__(self, queues: Sequence[QueueOptions], *, clock: Callable[[], float] = time.time) -> None:
         self.broker = Broker(queues, listener=self._on_signal)
         self.clock = clock
         self.observers: list[Callable[[BrokerEvent], None]] = []
+        self.intercept: Intercept | None = None
         self.session_losses: dict[SessionLock, Callable[[], None]] = {}  # whom to tell that a lock ran out
         self._for_messages: dict[str | SessionLock, dict[Waiter[Delivery], None]] = {}  # by queue, or by session
         self._for_sessions: dict[str, dict[Waiter[SessionLock], None]] = {}
@@ -106,16 +111,14 @@ class BrokerService:
         self._serving: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due: float | None = None
+        self._is_suspended = False
 
     # ------------------------------------------------------------------------------------------- for the host, tests
 
     def send(self, queue: str, messages: Sequence[ReceivedMessage]) -> list[int]:
         """Store all messages or none; gives their sequence numbers."""
-        entity = self.broker.queue(queue)
-        numbers = entity.send(messages, self.clock())
-        self.settle_down()
-        self._tell(Sent(entity.name, len(messages)))
-        return numbers
+        operation = Operation("send", self.broker.queue(queue).name, keys_of(messages), can_wait=False)
+        return self._in_process(operation, lambda: self.store(queue, messages))
 
     async def accept_session(
         self, queue: str, session_id: str | None, *, owner: str, wait_seconds: float
@@ -126,11 +129,17 @@ class BrokerService:
             BrokerError: a named session is locked; the queue is unknown or has no sessions.
         """
         if session_id is not None:
-            return self.accept_named(queue, session_id, owner=owner)
+            self._refuse_while_suspended()
+            return await self._accepted(self.accept_named(queue, session_id, owner=owner))
         given: asyncio.Future[SessionLock | None] = asyncio.get_running_loop().create_future()
         waiter: Waiter[SessionLock] = Waiter(given.set_result, owner)
         self.wait_for_session(queue, waiter)
-        return await _wait(given, waiter, wait_seconds, self.release_session)
+        lock = await _wait(given, waiter, wait_seconds, self.release_session)
+        return None if lock is None else await self._accepted(lock)
+
+    async def _accepted(self, lock: SessionLock) -> SessionLock:
+        operation = Operation("accept", lock.queue, [(lock.session_id, None)], session_lock=lock)
+        return await self._hand_over(operation, lock, self.release_session)
 
     async def receive_from_session(self, lock: SessionLock, *, wait_seconds: float) -> Delivery | None:
         """The session's next message in sequence order, or None when none came in time.
@@ -138,22 +147,32 @@ class BrokerService:
         Raises:
             BrokerError: com.microsoft:session-lock-lost.
         """
-        delivery = self.broker.queue(lock.queue).receive_from_session(lock, self.clock())
-        self.settle_down()
-        if delivery is not None or wait_seconds <= 0:
-            return delivery
-        delivery = await self._wait_for_delivery(lambda waiter: self.wait_in_session(lock, waiter), wait_seconds)
-        if delivery is None:  # the wait may have outlived the lock: say so rather than "nothing"
+        delivery = None
+        if not self._is_suspended:
+            delivery = self.broker.queue(lock.queue).receive_from_session(lock, self.clock())
+            self.settle_down()
+        if delivery is None and wait_seconds > 0:
+            delivery = await self._wait_for_delivery(lambda waiter: self.wait_in_session(lock, waiter), wait_seconds)
+        if delivery is not None:
+            return await self._received(delivery)
+        if wait_seconds > 0:  # the wait may have outlived the lock: say so rather than "nothing"
             self.broker.queue(lock.queue).session_state(lock, self.clock())
-        return delivery
+        return None
 
     async def receive(self, queue: str, *, owner: str, wait_seconds: float) -> Delivery | None:
         """The next message of a plain queue or dead-letter queue, or None when none came in time."""
-        delivery = self.broker.queue(queue).receive(self.clock())
-        self.settle_down()
-        if delivery is not None or wait_seconds <= 0:
-            return delivery
-        return await self._wait_for_delivery(lambda waiter: self.wait_in_queue(queue, waiter), wait_seconds, owner)
+        delivery = None
+        if not self._is_suspended:
+            delivery = self.broker.queue(queue).receive(self.clock())
+            self.settle_down()
+        if delivery is None and wait_seconds > 0:
+            delivery = await self._wait_for_delivery(
+                lambda waiter: self.wait_in_queue(queue, waiter), wait_seconds, owner
+            )
+        return None if delivery is None else await self._received(delivery)
+
+    async def _received(self, delivery: Delivery) -> Delivery:
+        return await self._hand_over(_operation("receive", delivery), delivery, self._give_back)
 
     async def _wait_for_delivery(
         self, stand_in_line: Callable[[Waiter[Delivery]], None], wait_seconds: float, owner: str = ""
@@ -161,19 +180,20 @@ class BrokerService:
         given: asyncio.Future[Delivery | None] = asyncio.get_running_loop().create_future()
         waiter: Waiter[Delivery] = Waiter(given.set_result, owner)
         stand_in_line(waiter)
-        return await _wait(given, waiter, wait_seconds, self.release)
+        return await _wait(given, waiter, wait_seconds, self._give_back)
 
     def renew(self, delivery: Delivery) -> float:
         """Extend the lock of a message of a plain queue; gives its new end."""
-        until = self.broker.queue(delivery.queue).renew(delivery.lock_token, self.clock())
-        self.settle_down()
-        return until
+        entity = self.broker.queue(delivery.queue)
+        operation = _operation("renew-lock", delivery, can_wait=False)
+        return self._in_process(operation, lambda: self._settled_down(entity.renew(delivery.lock_token, self.clock())))
 
     def renew_session(self, lock: SessionLock) -> float:
         """Extend the session's lock; gives its new end."""
-        until = self.broker.queue(lock.queue).renew_session(lock, self.clock())
-        self.settle_down()
-        return until
+        entity = self.broker.queue(lock.queue)
+        keys = [(lock.session_id, None)]
+        operation = Operation("renew-session-lock", lock.queue, keys, session_lock=lock, can_wait=False)
+        return self._in_process(operation, lambda: self._settled_down(entity.renew_session(lock, self.clock())))
 
     def release_session(self, lock: SessionLock) -> None:
         """Close the session: messages in hand go back with their delivery count unchanged."""
@@ -184,21 +204,19 @@ class BrokerService:
 
     def complete(self, delivery: Delivery) -> None:
         """Remove the message for good."""
-        self.settle(Outcome.COMPLETED, delivery.queue, delivery.lock_token, delivery.session_lock)
+        self._settle_in_process(Outcome.COMPLETED, delivery)
 
     def abandon(self, delivery: Delivery, properties: Mapping[str, object] | None = None) -> None:
         """Give the message back, its delivery count raised."""
-        lock = delivery.session_lock
-        self.settle(Outcome.ABANDONED, delivery.queue, delivery.lock_token, lock, properties=properties)
+        self._settle_in_process(Outcome.ABANDONED, delivery, properties=properties)
 
     def release(self, delivery: Delivery) -> None:
         """Give the message back as if it had not been received."""
-        self.settle(Outcome.RELEASED, delivery.queue, delivery.lock_token, delivery.session_lock)
+        self._settle_in_process(Outcome.RELEASED, delivery)
 
     def defer(self, delivery: Delivery, properties: Mapping[str, object] | None = None) -> None:
         """Set the message aside for whoever knows its sequence number."""
-        lock = delivery.session_lock
-        self.settle(Outcome.DEFERRED, delivery.queue, delivery.lock_token, lock, properties=properties)
+        self._settle_in_process(Outcome.DEFERRED, delivery, properties=properties)
 
     def dead_letter(
         self,
@@ -208,14 +226,83 @@ class BrokerService:
         properties: Mapping[str, object] | None = None,
     ) -> None:
         """Move the message to the dead-letter queue."""
-        self.settle(
-            Outcome.DEAD_LETTERED,
-            delivery.queue,
-            delivery.lock_token,
-            delivery.session_lock,
-            properties=properties,
-            texts=(reason, description),
+        texts = (reason, description)
+        self._settle_in_process(Outcome.DEAD_LETTERED, delivery, properties=properties, texts=texts)
+
+    def _settle_in_process(
+        self,
+        outcome: Outcome,
+        delivery: Delivery,
+        *,
+        properties: Mapping[str, object] | None = None,
+        texts: tuple[str | None, str | None] = (None, None),
+    ) -> None:
+        token, lock = delivery.lock_token, delivery.session_lock
+        self._in_process(
+            _operation(SETTLEMENTS[outcome], delivery, can_wait=False),
+            lambda: self.settle(outcome, delivery.queue, token, lock, properties=properties, texts=texts),
+            lambda: None,
         )
+
+    def _in_process(
+        self, operation: Operation, execute: Callable[[], _T], made_up: Callable[[], _T] | None = None
+    ) -> _T:
+        """Do something for a caller in this process, who can't wait; `made_up` gives what a success would."""
+        self._refuse_while_suspended()
+        if self.intercept is None:
+            return execute()
+        results: list[_T] = []
+        errors: list[BrokerError] = []
+        exchange = Exchange(
+            operation,
+            execute,
+            answer=results.append,
+            refuse=errors.append,
+            cut=lambda _: errors.append(_cut()),
+            pretend=None if made_up is None else lambda: results.append(made_up()),
+        )
+        self.intercept(exchange)
+        if errors:
+            raise errors[0]
+        if not results:  # a client would learn it from the clock
+            raise BrokerError("com.microsoft:timeout", f"The broker gave no answer to {operation.name}.")
+        return results[0]
+
+    async def _hand_over(self, operation: Operation, held: _T, take_back: Callable[[_T], None]) -> _T:
+        """Give a caller in this process what was locked for it; what it can't have goes back."""
+        if self.intercept is None:
+            return held
+        given: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+
+        def refuse(error: BrokerError) -> None:
+            if not given.done():
+                given.set_exception(error)
+
+        exchange = Exchange(
+            operation,
+            lambda: held,
+            answer=lambda result: None if given.done() else given.set_result(result),
+            refuse=refuse,
+            cut=lambda _: refuse(_cut()),
+        )
+        self.intercept(exchange)
+        try:
+            return await given
+        except (BrokerError, asyncio.CancelledError):
+            with contextlib.suppress(BrokerError):
+                take_back(held)
+            raise
+
+    def _give_back(self, delivery: Delivery) -> None:
+        self.settle(Outcome.RELEASED, delivery.queue, delivery.lock_token, delivery.session_lock)
+
+    def _settled_down(self, result: _T) -> _T:
+        self.settle_down()
+        return result
+
+    def _refuse_while_suspended(self) -> None:
+        if self._is_suspended:
+            raise _cut()
 
     def counts(self, queue: str) -> Counts:
         """How many messages the queue holds."""
@@ -224,6 +311,22 @@ class BrokerService:
         return counts
 
     # ------------------------------------------------------------------------------------------- for the AMQP front
+
+    def pass_through(self, exchange: Exchange[object]) -> None:
+        """Do what a client asks and answer it, unless somebody comes between."""
+        if self.intercept is None:
+            exchange.execute()
+            exchange.answer()
+        else:
+            self.intercept(exchange)
+
+    def store(self, queue: str, messages: Sequence[ReceivedMessage]) -> list[int]:
+        """Store all messages or none; gives their sequence numbers."""
+        entity = self.broker.queue(queue)
+        numbers = entity.send(messages, self.clock())
+        self.settle_down()
+        self._tell(Sent(entity.name, len(messages)))
+        return numbers
 
     def accept_named(self, queue: str, session_id: str, *, owner: str) -> SessionLock:
         """Lock a session by name."""
@@ -289,6 +392,41 @@ class BrokerService:
         message = stored.message
         self._tell(Settled(entity.name, outcome, message.session_id, message.message_id, stored.sequence_number))
 
+    # -------------------------------------------------------------------------------------- for those who break things
+
+    def expire(self, queue: str, tokens: Sequence[uuid.UUID], lock: SessionLock | None) -> None:
+        """Let the session's lock, or else the messages' own, run out now."""
+        entity, now = self.broker.queue(queue), self.clock()
+        if lock is not None:
+            entity.expire_session(lock, now)
+        else:
+            for token in tokens:
+                entity.expire(token, now)
+        self.settle_down()
+
+    def complete_for_show(self, queue: str, token: uuid.UUID, lock: SessionLock | None) -> None:
+        """Let a message look completed to all, and come again in its place, its delivery count raised."""
+        entity = self.broker.queue(queue)
+        stored = entity.abandon(token, self.clock(), lock=lock)
+        self.settle_down()
+        message = stored.message
+        event = Settled(entity.name, Outcome.COMPLETED, message.session_id, message.message_id, stored.sequence_number)
+        self._tell(event)
+
+    def suspend(self) -> None:
+        """Be gone for callers in this process: they get nothing, and what they ask is refused. Time goes on."""
+        self._is_suspended = True
+
+    def resume(self) -> None:
+        """Be back."""
+        self._is_suspended = False
+        for queue in self._for_sessions:
+            self._stir(queue)
+        for line in self._for_messages:
+            self._stir(MessageReady(line, None) if isinstance(line, str) else MessageReady(line.queue, line))
+
+    # ------------------------------------------------------------------------------------------------------- its time
+
     def settle_down(self) -> None:
         """Set the timer after the machine has moved. Whoever calls the machine directly calls this afterwards."""
         due = self.broker.next_deadline()
@@ -342,6 +480,8 @@ class BrokerService:
     def _serve(self) -> None:
         self._serving = None
         stirred, self._stirred = self._stirred, {}
+        if self._is_suspended:  # every line is stirred when that is over
+            return
         for line in stirred:
             if isinstance(line, str):
                 self._hand_out_sessions(self.broker.queue(line))
@@ -372,6 +512,16 @@ class BrokerService:
     def _tell(self, event: BrokerEvent) -> None:
         for observer in self.observers:
             observer(event)
+
+
+def _operation(name: str, delivery: Delivery, *, can_wait: bool = True) -> Operation:
+    """An operation on what a receiver has, or is about to have, in its hands."""
+    key = (delivery.session_id, delivery.message.message_id)
+    return Operation(name, delivery.queue, [key], (delivery.lock_token,), delivery.session_lock, can_wait)
+
+
+def _cut() -> BrokerError:
+    return BrokerError("amqp:connection:forced", "The connection to the broker was cut.")
 
 
 async def _wait(

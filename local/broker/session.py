@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
 from local.broker import links
 from local.broker.codec import Encoded
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 _WINDOW = 2**31 - 1
 _HANDLE_MAX = 255  # as the cloud announces
 
+# Settles as a disposition asks, and gives the state to answer with, now or later.
+OnDisposition: TypeAlias = Callable[[Disposition, Callable[[Encoded | None], None]], None]
+
 
 class Session:
     """The broker's end of a session. Each link answers under the handle that the client chose."""
@@ -42,7 +46,7 @@ class Session:
         self._next_delivery_id = 0
         self._peer_window = peer.incoming_window
         self._unsent: deque[tuple[Transfer, bytes]] = deque()  # frames that wait for the peer's window
-        self._unsettled: dict[int, tuple[links.Link, Callable[[Disposition], Encoded | None]]] = {}
+        self._unsettled: dict[int, tuple[links.Link, OnDisposition]] = {}
         answer = Begin(
             remote_channel=channel,
             next_outgoing_id=0,
@@ -81,7 +85,7 @@ class Session:
         tag: bytes,
         payload: bytes,
         *,
-        on_disposition: Callable[[Disposition], Encoded | None] | None = None,
+        on_disposition: OnDisposition | None = None,
     ) -> None:
         """Transfer a message in as many frames as it takes; settled unless somebody waits for its disposition."""
         delivery_id = self._next_delivery_id
@@ -176,6 +180,11 @@ class Session:
             found = self._unsettled.pop(delivery_id, None)
             if found is None:
                 continue
-            answer = found[1](disposition)
-            if not disposition.settled:
-                self.send(Disposition(role=False, first=delivery_id, last=delivery_id, settled=True, state=answer))
+            link, settle = found
+            settle(disposition, partial(self._answer_disposition, link, delivery_id, disposition.settled))
+
+    def _answer_disposition(
+        self, link: links.Link, delivery_id: int, is_settled: bool | None, state: Encoded | None
+    ) -> None:
+        if not is_settled and self.links.get(link.handle) is link:
+            self.send(Disposition(role=False, first=delivery_id, last=delivery_id, settled=True, state=state))

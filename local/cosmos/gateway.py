@@ -54,7 +54,7 @@ class Gateway:
         self._store = store
         self._item_routes = ItemRoutes(store, consistency)
         self._key = auth.decoded_key(key)
-        self._consistency = consistency
+        self.consistency = consistency
         self._clock = clock
         self._wall_clock = wall_clock
         self._date = (-1, "")
@@ -115,7 +115,7 @@ class Gateway:
         match call.segments:
             case [] if method == "GET":
                 host = call.header("host") or "127.0.0.1"
-                return json_response(200, feed.account(host, self._consistency))
+                return json_response(200, feed.account(host, self.consistency))
             case ["dbs"]:
                 return self._databases(call)
             case ["dbs", database]:

@@ -8,18 +8,16 @@ Requests need Content-Length; connections stay open until the client ends them.
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
+
+from local.tcp import Listener, reset
 
 MAX_HEAD_BYTES = 65_536
 MAX_BODY_BYTES = 16 * 1024 * 1024  # above the data plane's own limits, so that those are what a client sees
 
 _REASONS = {status.value: status.phrase for status in HTTPStatus} | {449: "Retry With"}
-_LINGER_FORMAT = "hh" if sys.platform == "win32" else "ii"
 
 
 @dataclass(slots=True)
@@ -151,36 +149,36 @@ class _Connection(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._go_on)
 
     def reset(self) -> None:
-        if self.transport is None:
-            return
-        raw: socket.socket = self.transport.get_extra_info("socket")
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack(_LINGER_FORMAT, 1, 0))
-        self.transport.abort()
+        if self.transport is not None:
+            reset(self.transport)
 
 
 class HttpServer:
     """Listens and hands every request to `handle`, which ends the exchange at once or later."""
 
     def __init__(self, handle: Callable[[Exchange], None]) -> None:
-        self._handle = handle
         self._connections: set[_Connection] = set()
-        self._server: asyncio.Server | None = None
+        self._listener = Listener(lambda: _Connection(handle, self._connections))
 
     async def start(self, host: str, port: int) -> int:
         """Returns the port in fact. Raises OSError when it is taken."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Connection(self._handle, self._connections), host, port)
-        bound: int = self._server.sockets[0].getsockname()[1]
-        return bound
+        return await self._listener.start(host, port)
+
+    def suspend(self) -> None:
+        """Cut every connection and refuse new ones."""
+        self._listener.suspend()
+        for connection in list(self._connections):
+            connection.reset()
+
+    def resume(self) -> None:
+        """Take connections again, on the same port."""
+        self._listener.resume()
 
     async def stop(self) -> None:
-        if self._server is None:
-            return
-        self._server.close()
+        self._listener.close()
         for connection in list(self._connections):
             transport = connection.transport
             if transport is not None:
                 # A client that does not read must not hold up the end.
                 transport.abort() if transport.get_write_buffer_size() else transport.close()
-        await self._server.wait_closed()
-        self._server = None
+        await self._listener.stop()

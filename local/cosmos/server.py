@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from local.cosmos.catalogue import Container
 from local.cosmos.definition import DatabaseSpec
 from local.cosmos.gateway import Gateway, RequestRecord
 from local.cosmos.http import Exchange, HttpServer, Response
+from local.cosmos.lag import Lag
 from local.cosmos.store import Store
 
 # The official emulator's well-known key: it opens nothing but servers on this machine.
@@ -27,7 +29,7 @@ class CosmosServer:
 
     `intercept` takes over between socket and execution: it gets the exchange and the function that executes the
     request (once) and gives the response. It may answer without executing, execute without answering, cut the
-    connection, or do either later.
+    connection, or do either later. `faults` is a second place for one, asked where nobody has taken the first.
 
     Raises:
         StoreError: The file can't be used, such as when another process has it open.
@@ -47,6 +49,21 @@ class CosmosServer:
         self._http = HttpServer(self._handle)
         self.port = 0
         self.intercept: Intercept | None = None
+        self.faults: Intercept | None = None
+
+    @property
+    def consistency(self) -> str:
+        """The account's consistency level."""
+        return self._gateway.consistency
+
+    @property
+    def lag(self) -> Lag | None:
+        """What a replica that lags would know, where one is kept: from the time at which it is set."""
+        return self._store.lag
+
+    @lag.setter
+    def lag(self, lag: Lag | None) -> None:
+        self._store.lag = lag
 
     @property
     def observers(self) -> list[Callable[[RequestRecord], None]]:
@@ -56,16 +73,29 @@ class CosmosServer:
         """Create databases and containers that are missing; what is there stays as it is."""
         self._gateway.resources.ensure(specs)
 
+    def container(self, database: str, name: str) -> Container:
+        """The container of these names. Raises CosmosError when there is none."""
+        return self._gateway.resources.container(database, name)
+
     async def start(self, *, host: str = "127.0.0.1", port: int = 0) -> None:
         """Listen. Raises OSError when the port is in use."""
         self.port = await self._http.start(host, port)
+
+    def suspend(self) -> None:
+        """Be gone: connections are cut and refused, the data stays."""
+        self._http.suspend()
+
+    def resume(self) -> None:
+        """Be back, on the same port."""
+        self._http.resume()
 
     async def stop(self) -> None:
         await self._http.stop()
         self._store.close()
 
     def _handle(self, exchange: Exchange) -> None:
-        if self.intercept is None:
+        intercept = self.intercept or self.faults
+        if intercept is None:
             exchange.answer(self._gateway.answer(exchange.request))
         else:
-            self.intercept(exchange, lambda: self._gateway.answer(exchange.request))
+            intercept(exchange, lambda: self._gateway.answer(exchange.request))

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from local.cosmos.catalogue import Container, Database, bytes_of_rid
 from local.cosmos.definition import DEFAULT_THROUGHPUT, RU_PER_PARTITION, ContainerSpec, container_spec
+from local.cosmos.lag import Lag, Place
 from local.cosmos.values import Document, dump, parse, parse_stored
 
 _FORMAT = 1
@@ -87,6 +88,7 @@ class Store:
         self.lsn: int = reserved
         self.number: int = reserved
         self.databases: dict[str, Database] = {}
+        self.lag: Lag | None = None
         self.load()
 
     def load(self) -> None:
@@ -116,8 +118,11 @@ class Store:
         return Write(self, self._db, container)
 
     def get(self, container: Container, pk: str, item_id: str) -> Row | None:
-        row = self._db.execute(_GET, self._bound(container, pk=pk, id=item_id)).fetchone()
-        return None if row is None else Row._make(row)
+        found = self._db.execute(_GET, self._bound(container, pk=pk, id=item_id)).fetchone()
+        row = None if found is None else Row._make(found)
+        if self.lag is not None and self.lag.is_read:
+            return self.lag.read(Place(container.number, pk, item_id), row)
+        return row
 
     def id_of(self, container: Container, rid: str) -> str | None:
         """The id behind an item's resource id."""
@@ -151,6 +156,7 @@ class Write:
         self._db = db
         self._container = container
         self._changed = False
+        self._former: dict[Place, Row | None] = {}
         self.lsn = store.lsn + 1
         self.number = store.number
         self.now = store.now()
@@ -186,6 +192,9 @@ class Write:
         self._db.execute("COMMIT")
         if self._changed:
             store.lsn, store.number, store.reserved = self.lsn, self.number, reserved
+        if store.lag is not None:
+            for place, row in self._former.items():
+                store.lag.note(place, row, self.lsn)
 
     def next_number(self) -> int:
         self._changed = True
@@ -205,6 +214,7 @@ class Write:
             self._delete_by_id(container, row.pk, row.id)
             self._insert(container, row)
         self._claim(container, row, unique)
+        self._note_former(container, row, None)
 
     def update(self, container: Container, old: Row, row: Row, unique: Sequence[str] = ()) -> None:
         """Write a new version of an item, perhaps under another id."""
@@ -219,11 +229,15 @@ class Write:
             raise ConflictError(row.id) from None
         self._release(container, row)
         self._claim(container, row, unique)
+        self._note_former(container, old, old)
+        if old.id != row.id:
+            self._note_former(container, row, None)
 
     def delete(self, container: Container, row: Row) -> None:
         self.next_number()  # keeps lsn from overtaking number
         self._db.execute("DELETE FROM items WHERE sequence = ?", (row.sequence,))
         self._release(container, row)
+        self._note_former(container, row, row)
 
     def delete_key(self, container: Container, pk: str) -> None:
         self.next_number()  # keeps lsn from overtaking number
@@ -304,6 +318,11 @@ class Write:
 
     def _delete_by_id(self, container: Container, pk: str, item_id: str) -> None:
         self._db.execute("DELETE FROM items WHERE container = ? AND pk = ? AND id = ?", (container.number, pk, item_id))
+
+    def _note_former(self, container: Container, row: Row, former: Row | None) -> None:
+        """Keep what an item was before this transaction, for a replica that lags."""
+        if self._store.lag is not None:
+            self._former.setdefault(Place(container.number, row.pk, row.id), former)
 
     def _claim(self, container: Container, row: Row, unique: Sequence[str]) -> None:
         entries = [(container.number, row.pk, value, row.sequence) for value in unique]
