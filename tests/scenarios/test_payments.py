@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from local.payments import ANSWER_LOST, APPROVE, DECLINE, PaymentProvider, answers
+from local.payments import ANSWER_LOST, APPROVE, DECLINE, SILENT, PaymentProvider, answers
 
 from .harness import App, enc, running
 from .messages import cancelled, fresh, placed
@@ -31,6 +33,21 @@ async def retrying(provider: PaymentProvider, tmp_path_factory: pytest.TempPathF
 async def parking(provider: PaymentProvider, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[App]:
     settings = {"PAYMENTS_URL": provider.url, "PAYMENTS_UNKNOWN_OUTCOME": "park"}
     async with running(tmp_path_factory.mktemp("park"), settings=settings) as app:
+        yield app
+
+
+# The least that the relations among the settings allow beside a short budget.
+HURRIED = {
+    "TRANSIENT_BUDGET_SECONDS": "2",
+    "PAYMENTS_TIMEOUT_SECONDS": "1",
+    "CLAIM_LEASE_SECONDS": "23",
+    "SWEEP_GRACE_SECONDS": "3",
+}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def hurried(provider: PaymentProvider, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[App]:
+    async with running(tmp_path_factory.mktemp("hurried"), settings={**HURRIED, "PAYMENTS_URL": provider.url}) as app:
         yield app
 
 
@@ -173,3 +190,78 @@ async def test_order_with_a_parked_payment_can_be_cancelled(parking: App, provid
         "parked",
     )
     assert await parking.entries(order_id) == []
+
+
+async def test_silent_provider_is_asked_again_when_its_time_is_over(hurried: App, provider: PaymentProvider) -> None:
+    """C45: a call is bounded, and what follows has the same key."""
+    order_id = fresh()
+    provider.script(SILENT, key=order_id)
+    assert await hurried.outcome(placed(order_id)) == "created"
+    assert provider.count(order_id) == 2
+
+
+async def test_provider_that_is_away_is_transient_and_the_next_attempt_calls_under_the_same_key(
+    hurried: App, provider: PaymentProvider
+) -> None:
+    """C41 D43 D45: the calls end with the budget; the claim is waited for, and taken when the server says that it is
+    over."""
+    order_id = fresh()
+    port = provider.port
+    provider.usually = answers(401)
+    try:
+        await hurried.send(placed(order_id))
+        await hurried.until(lambda: "transient" in hurried.outcomes_of(order_id), "the budget is over")
+        asked = provider.count(order_id)
+        assert asked > 2
+        await provider.stop()
+        await hurried.until(lambda: "in_flight" in hurried.outcomes_of(order_id), "the next one waits for the lease")
+        assert any("401" in str(line.fields) for line in hurried.told("configuration"))
+    finally:
+        provider.usually = APPROVE
+        await provider.start(port=port)
+    hurried.clock.ahead += 30
+    outcomes = await hurried.outcomes(order_id)
+    assert (outcomes[-1], set(outcomes[:-1])) == ("taken_over", {"transient", "in_flight"})
+    assert provider.count(order_id) == asked + 1
+    assert hurried.parked(order_id) == []
+
+
+async def test_call_that_takes_longer_than_the_session_lock_keeps_its_session(
+    provider: PaymentProvider, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """C52 R20: the host renews the lock while the handler runs: one delivery, one call, and its successor waits."""
+    order_id = fresh()
+    provider.script(APPROVE.after(4.0), key=order_id)
+    async with running(tmp_path_factory.mktemp("long"), settings={"PAYMENTS_URL": provider.url}) as app:
+        queue = app.stack.service.broker.queue("orders")
+        queue.options = replace(queue.options, lock_seconds=1.5)
+        await app.send_all([placed(order_id), cancelled(order_id, "op-1")])
+        assert await app.outcomes(order_id) == ["created"]
+        assert await app.outcomes(f"{order_id}:op-1") == ["applied"]
+        (end,) = app.ends_of(order_id)
+        assert end.seconds > 2 * 1.5
+        assert end.delivery_count == 1
+        await app.quiet()
+        assert queue.counts(app.clock()).active == 0
+    assert provider.count(order_id) == 1
+
+
+async def test_due_payment_without_a_provider_is_left_as_it_is(
+    provider: PaymentProvider, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A deployment that lost PAYMENTS_URL: nothing is written, nothing parked, and the log says why."""
+    folder, order_id = tmp_path_factory.mktemp("without"), fresh()
+    data: Path = folder / "cosmos.db"
+    async with running(folder, data=data, settings={**HURRIED, "PAYMENTS_URL": provider.url}) as app:
+        with app.crashing_when_all_are_at({("orders", order_id): (2, False)}) as crash:
+            await app.send(placed(order_id))
+            await app.until(lambda: crash.happened, "the worker died before it could store the answer")
+        before = await app.order(order_id)
+    async with running(folder, data=data, settings=HURRIED) as app:
+        app.clock.ahead += 40
+        await app.send(placed(order_id))
+        await app.until(lambda: "transient" in app.outcomes_of(order_id), "the budget is over")
+        assert any("PAYMENTS_URL" in str(line.fields) for line in app.told("configuration"))
+        assert await app.order(order_id) == before
+        assert app.parked(order_id) == []
+    assert provider.count(order_id) == 1
