@@ -345,8 +345,8 @@ def _head(count: int, still_open: list[Requirement]) -> str:
         "**C** numbers are the checks of the three published patterns that this template implements (idempotent\n"
         "consumer, commits of unknown outcome, sequential convoy: [patterns.md](patterns.md)). **D** numbers are ways\n"
         "in which naive versions of this design fail, **R** numbers are faults that people reported on systems like\n"
-        "this one; R has holes. Kind: **T** a test has to name it, **I** a test, a check or a template, **D** any page\n"
-        "or test.\n\n"
+        "this one; R has holes. Kind: **T** a test has to name it, **I** a test, a check or a template, **D** any\n"
+        "page or test.\n\n"
         f"{closed} of {count} are named where they have to be.\n\n"
         + (f"## Open\n\n{listed}" if still_open else "")
     )
