@@ -73,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
         return USAGE
     if name == "check" and rest:
         if rest in (["-h"], ["--help"]):
-            print("usage: dev.py check\n\nruff, mypy --strict and the layer test; one line each")
+            print("usage: dev.py check\n\nruff, mypy --strict, the settings check and the layer test; one line each")
             return 0
         print(f"dev.py check: unknown argument {rest[0]!r}", file=sys.stderr)
         return USAGE
@@ -101,7 +101,7 @@ def usage() -> str:
             "usage: python3 dev.py COMMAND [ARGUMENT ...]",
             "",
             *lines,
-            "  check  ruff, mypy --strict and the layer test; one line each",
+            "  check  ruff, mypy --strict, the settings check and the layer test; one line each",
             "",
             "`dev.py COMMAND --help` shows the arguments of demo, start, stack and test.",
             f"The first call makes {VENV.name} (DEV_VENV names another folder) with {SUPPORTED} and installs",
@@ -375,6 +375,7 @@ def check(python: Path) -> int:
     steps = [
         ("ruff", ["-m", "ruff", "check", "."]),
         ("mypy --strict", ["-m", "mypy"]),  # strict by pyproject.toml
+        ("settings", ["-m", "checks"]),
         ("layers", ["-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "tests/unit/test_layers.py"]),
     ]
     failed = 0

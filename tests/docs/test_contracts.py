@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from shared import settings, telemetry
 from shared.contracts import documents, ledger, orders, values
 from shared.contracts.http import OrderAccepted, OrderView, Problem, ProblemKind
-from shared.domain import identity, payload, validation
+from shared.domain import identity, payload, reserved, validation
 from shared.domain.orders import Rejection
 from shared.domain.verdicts import Outcome
 from shared.envelope import Role
@@ -284,7 +284,14 @@ def test_problems_and_answers_are_the_code_s() -> None:
 
 def test_the_properties_are_those_that_the_code_reads() -> None:
     named = {code for row in rows(section(3), "Property") for code in codes(row[0])}
-    read = {intake.DEDUP_ID, intake.REPLAY_COUNT, intake.ORIGINAL_ENQUEUED_AT, intake.CONTENT_ENCODING}
+    read = {
+        reserved.DEDUP_ID,
+        reserved.REPLAY_COUNT,
+        reserved.ORIGINAL_ENQUEUED_AT,
+        reserved.ORIGINAL_SEQUENCE_NUMBER,
+        reserved.REPLAY_FAILURES,
+        intake.CONTENT_ENCODING,
+    }
     assert read <= named
 
 

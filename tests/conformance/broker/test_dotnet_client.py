@@ -34,7 +34,7 @@ async def check(name: str) -> list[str]:
         await server.stop()
 
 
-@pytest.mark.skipif(not CAN_RUN, reason="optional: the .NET check program is not here, or not for this machine")
+@pytest.mark.skipif(not CAN_RUN, reason="optional: beside the project: the .NET check program, or not for this machine")
 async def test_every_check_of_the_dotnet_client_passes() -> None:
     names = await run("--list")
     assert len(names) >= 16

@@ -1,4 +1,4 @@
-"""The JavaScript client, where Node.js and @azure/service-bus are installed (NODE_PATH may say where)."""
+"""The JavaScript client, where Node.js is installed and `npm ci --prefix tests/conformance/broker` was run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ def can_run() -> bool:
     return bool(NODE) and subprocess.run(look, check=False, capture_output=True, cwd=SCRIPT.parent).returncode == 0
 
 
-@pytest.mark.skipif(not can_run(), reason="optional: Node.js or its @azure/service-bus is not here")
+MISSING = "optional: Node.js, or `npm ci --prefix tests/conformance/broker` was not run"
+
+
+@pytest.mark.skipif(not can_run(), reason=MISSING)
 async def test_every_check_of_the_javascript_client_passes(start_broker: Callable[..., RunningBroker]) -> None:
     broker = start_broker(QueueOptions("plain"), QueueOptions("orders", requires_session=True))
     arguments = (NODE, SCRIPT, str(broker.server.amqp_port))
