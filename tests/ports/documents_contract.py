@@ -50,7 +50,7 @@ class DocumentsContract:
 
     async def test_created_document_is_read_as_it_was_written(self, documents: Documents) -> None:
         """C36: whatever JSON holds: all of Unicode, large and small numbers, null, nesting, empty containers."""
-        text = "é e\u0301 \U0001f600 \u2028 \" \\ /"
+        text = 'é e\u0301 \U0001f600 \u2028 " \\ /'
         numbers = [0, -1, 2**53 - 1, 0.1, 1e-7]
         document = order(text=text, numbers=numbers, nothing=None, deep={"a": [{}, []]})
         etag = await created(documents, document)

@@ -39,7 +39,7 @@ async def server() -> AsyncIterator[CosmosServer]:
 
 def adapter(port: int, **changes: Any) -> CosmosDocuments:
     account = CosmosAccount(f"http://127.0.0.1:{port}/", changes.get("key", EMULATOR_KEY))
-    on_charge = changes.get("on_charge", lambda operation, charge: None)
+    on_charge = changes.get("on_charge", lambda *_: None)
     return CosmosDocuments(account, changes.get("database", "convoy"), changes.get("names", NAMES), on_charge)
 
 
@@ -103,10 +103,10 @@ def driven(call: Coroutine[Io[Any], Any, T]) -> T:
 
 
 CALLS: dict[str, Callable[[Documents, str], Awaitable[object]]] = {
-    "read": lambda documents, etag: documents.read(ORDERS, "ORD-1", "ORD-1"),
-    "query": lambda documents, etag: rows(documents),
-    "create": lambda documents, etag: documents.create(ORDERS, order("new")),
-    "batch": lambda documents, etag: documents.batch(ORDERS, "ORD-1", [Create(order("new"))]),
+    "read": lambda documents, _: documents.read(ORDERS, "ORD-1", "ORD-1"),
+    "query": lambda documents, _: rows(documents),
+    "create": lambda documents, _: documents.create(ORDERS, order("new")),
+    "batch": lambda documents, _: documents.batch(ORDERS, "ORD-1", [Create(order("new"))]),
     "replace": lambda documents, etag: documents.replace(ORDERS, order(n=2), etag),
     "delete": lambda documents, etag: documents.delete(ORDERS, "ORD-1", "ORD-1", etag),
 }
@@ -276,7 +276,9 @@ async def test_wrong_deployment_is_never_taken_for_a_missing_document(
         await documents.close()
 
 
-async def test_container_that_is_deleted_later_is_configuration_too(server: CosmosServer, documents: CosmosDocuments) -> None:
+async def test_container_that_is_deleted_later_is_configuration_too(
+    server: CosmosServer, documents: CosmosDocuments
+) -> None:
     etag = await prepared(documents)
     answer = Response(404, {"x-ms-substatus": "1003"}, b'{"code":"NotFound","message":"Owner resource does not exist"}')
     Faulty(server, lambda exchange, _: exchange.answer(answer))

@@ -323,8 +323,7 @@ class App:
             self.stack.cosmos.intercept = None
 
     async def close(self) -> None:
-        for sender in self._senders.values():
-            await sender.close()
+        await asyncio.gather(*(sender.close() for sender in self._senders.values()))
         await self._bus.close()
         await self._cosmos.close()
         await self._http.close()

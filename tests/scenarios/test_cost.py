@@ -1,4 +1,4 @@
-"""What a message costs: requests to the database and AMQP batches sent, counted at the servers (design: cost budget)."""
+"""What a message costs: requests to the database and AMQP batches sent, counted at the servers."""
 
 from __future__ import annotations
 

@@ -16,7 +16,20 @@ import pytest
 import pytest_asyncio
 
 from .harness import App, running
-from .messages import Body, amended, batch, cancelled, entry, fresh, line, message_id_of, placed, session_of, status, transaction
+from .messages import (
+    Body,
+    amended,
+    batch,
+    cancelled,
+    entry,
+    fresh,
+    line,
+    message_id_of,
+    placed,
+    session_of,
+    status,
+    transaction,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -69,7 +82,9 @@ async def end_state(app: App, order_id: str) -> dict[str, Any]:
     return {name: _plain(documents, order_id[3:]) for name, documents in found.items()}
 
 
-VOLATILE = re.compile("_rid|_self|_etag|_attachments|_ts|token|claim|sequenceNumber|traceparent|enqueuedAt|.*[hH]ash|proof")
+VOLATILE = re.compile(
+    "_rid|_self|_etag|_attachments|_ts|token|claim|sequenceNumber|traceparent|enqueuedAt|.*[hH]ash|proof"
+)
 
 
 def _plain(value: Any, own: str) -> Any:
@@ -155,7 +170,7 @@ class Died:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def deaths(narrow: App, undisturbed: dict[str, Any]) -> dict[Point, Died]:
+async def deaths(narrow: App) -> dict[Point, Died]:
     """One death of the worker, with one message at each of the points."""
     bodies = {point: await run(narrow, point.kind, fresh()) for point in POINTS}
     with narrow.crashing_when_all_are_at(
@@ -170,7 +185,9 @@ async def deaths(narrow: App, undisturbed: dict[str, Any]) -> dict[Point, Died]:
     died = {}
     for point, body in bodies.items():
         await narrow.outcomes(message_id_of(body))
-        died[point] = Died(body["transactions"][0]["orderId"] if point.kind == "ledger" else body["orderId"], message_id_of(body))
+        died[point] = Died(
+            body["transactions"][0]["orderId"] if point.kind == "ledger" else body["orderId"], message_id_of(body)
+        )
     await narrow.quiet()
     return died
 

@@ -71,7 +71,12 @@ async def test_known_id_with_other_content_is_a_conflict(app: App) -> None:
 async def test_every_order_message_can_be_submitted(app: App) -> None:
     """C34 C08: the app makes MessageId and session id."""
     order_id = fresh()
-    bodies = [placed(order_id), amended(order_id, "op-1"), status(order_id, "confirmed", 1), cancelled(order_id, "op-2")]
+    bodies = [
+        placed(order_id),
+        amended(order_id, "op-1"),
+        status(order_id, "confirmed", 1),
+        cancelled(order_id, "op-2"),
+    ]
     ids = [order_id, f"{order_id}:op-1", f"{order_id}:status.1", f"{order_id}:op-2"]
     for body, message_id in zip(bodies, ids, strict=True):
         code, answer, _ = await app.request("POST", "/api/orders", body=body)
@@ -113,7 +118,18 @@ async def test_unknown_order_is_not_found(app: App, path: str) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"{", b"not json", b"[]", b'"text"', b"null", b'{"a":1,"a":2}', b'{"a":NaN}', b"\xff\xfe", b'{"a":"\\udc00"}'],
+    [
+        b"",
+        b"{",
+        b"not json",
+        b"[]",
+        b'"text"',
+        b"null",
+        b'{"a":1,"a":2}',
+        b'{"a":NaN}',
+        b"\xff\xfe",
+        b'{"a":"\\udc00"}',
+    ],
 )
 async def test_body_that_is_no_json_object_is_a_400(app: App, data: bytes) -> None:
     code, answer, _ = await app.request("POST", "/api/orders", body=data)
@@ -209,5 +225,11 @@ async def test_functions_need_a_key_but_for_health(app: App) -> None:
     assert (code, answer["status"]) == (200, "ok")
     assert set(answer) == {"status", "version", "functions"}
     assert set(answer["functions"]) == {
-        "process_order", "fan_out_ledger", "apply_entry", "sweep", "submit_order", "get_order", "health",
+        "process_order",
+        "fan_out_ledger",
+        "apply_entry",
+        "sweep",
+        "submit_order",
+        "get_order",
+        "health",
     }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
 import pytest
+from azure.servicebus.aio import ServiceBusClient
 
 from .harness import App
 from .messages import Body, amended, batch, entry, fresh, line, placed, transaction
@@ -60,7 +62,7 @@ async def test_message_with_an_empty_id_is_parked(app: App) -> None:
 @pytest.mark.parametrize(
     "build",
     [
-        lambda order: placed(order),
+        placed,
         lambda order: amended(order, "op-1"),
         lambda order: batch(order, "B-1", transaction(1, "ORD-x")),
         lambda order: entry(order, "T-1"),
@@ -136,7 +138,7 @@ async def test_invalid_body_is_parked_with_the_field_named(app: App, change: Bod
         (b'{"a":NaN}', {}, "InvalidMessage"),
         (b'{"a":"\\ud800"}', {}, "InvalidMessage"),
         (b"\xff\xfe{\x00}\x00", {}, "InvalidMessage"),
-        ("@\x06string\x083http://schemas.microsoft.com/".encode(), {}, "InvalidMessage"),
+        (b"@\x06string\x083http://schemas.microsoft.com/", {}, "InvalidMessage"),
         (b"[" * 100_000, {}, "InvalidMessage"),
         (b"{}", {"content-encoding": "br"}, "UnsupportedEncoding"),
         (b"{}", {"content-encoding": "gzip"}, "InvalidMessage"),
@@ -158,8 +160,6 @@ async def test_unreadable_body_is_parked_byte_for_byte(
 
 async def test_gzip_bomb_is_parked_and_the_worker_lives(app: App) -> None:
     """R45: output is bounded, whatever the input promises."""
-    import gzip
-
     order_id, starts = fresh(), app.starts
     data = gzip.compress(b" " * 200_000_000, compresslevel=9)
     await app.send(data, role="orders", message_id=order_id, session=order_id, properties={"content-encoding": "gzip"})
@@ -182,16 +182,16 @@ async def test_copy_of_a_message_that_fills_the_link_is_shortened_until_it_fits(
 
 async def test_quarantine_can_be_read_with_the_real_client(app: App) -> None:
     """C39 C71: an operator reads the parked copy of a session with a session receiver, in peek-lock."""
-    from azure.servicebus.aio import ServiceBusClient
-
     order_id = fresh()
     await app.send("broken", role="orders", message_id=order_id, session=order_id)
     await app.outcomes(order_id)
-    async with ServiceBusClient.from_connection_string(app.stack.service_bus_connection) as client:
-        async with client.get_queue_receiver("quarantine", session_id=order_id) as receiver:
-            (received,) = await receiver.receive_messages(max_message_count=1, max_wait_time=10)
-            assert b"".join(received.body) == b"broken"
-            assert received.application_properties is not None
-            assert received.application_properties[b"quarantine-reason"] == b"InvalidMessage"
-            await receiver.complete_message(received)
+    async with (
+        ServiceBusClient.from_connection_string(app.stack.service_bus_connection) as client,
+        client.get_queue_receiver("quarantine", session_id=order_id) as receiver,
+    ):
+        (received,) = await receiver.receive_messages(max_message_count=1, max_wait_time=10)
+        assert b"".join(received.body) == b"broken"
+        assert received.application_properties is not None
+        assert received.application_properties[b"quarantine-reason"] == b"InvalidMessage"
+        await receiver.complete_message(received)
     assert app.parked(order_id) == []

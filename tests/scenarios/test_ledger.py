@@ -69,7 +69,11 @@ async def test_each_transaction_goes_to_its_orders_session_in_the_order_received
     }
     await app.outcomes(f"{first}:{stream}:T-4")
     await app.outcomes(f"{second}:{stream}:T-5")
-    assert [(e["transactionId"], e["position"]) for e in await app.entries(first)] == [("T-1", 1), ("T-3", 2), ("T-4", 3)]
+    assert [(e["transactionId"], e["position"]) for e in await app.entries(first)] == [
+        ("T-1", 1),
+        ("T-3", 2),
+        ("T-4", 3),
+    ]
     state = await app.state(first)
     assert state["balances"] == {"EUR": "17.50"}
     assert state["streams"][stream]["closed"] == {"entryCount": 2, "complete": True}
@@ -129,7 +133,12 @@ async def test_batches_of_a_ledger_are_handled_in_the_order_received(app: App) -
     """C74 C56 C78: entries of a later batch come behind those of an earlier one, in every order's session."""
     ledger_id, orders = fresh("L"), [fresh() for _ in range(3)]
     bodies = [
-        batch(ledger_id, f"B-{b}", *(transaction(10 * b + n, order, f"{b}.00") for n, order in enumerate(orders)), batchSequence=b)
+        batch(
+            ledger_id,
+            f"B-{b}",
+            *(transaction(10 * b + n, order, f"{b}.00") for n, order in enumerate(orders)),
+            batchSequence=b,
+        )
         for b in range(1, 6)
     ]
     await app.send_all(bodies)
@@ -175,7 +184,12 @@ async def test_entries_behind_a_gap_are_held_and_released_at_once(app: App) -> N
     assert (state["applied"], state["balances"], state["streams"][stream]["next"]) == (4, {"EUR": "4.00"}, 5)
     found = [(e["sequence"], e["status"], e["position"]) for e in await app.entries(order_id)]
     assert found == [
-        (1, "applied", 1), (2, "applied", 2), (3, "applied", 3), (4, "applied", 4), (9, "held", None), (10, "held", None),
+        (1, "applied", 1),
+        (2, "applied", 2),
+        (3, "applied", 3),
+        (4, "applied", 4),
+        (9, "held", None),
+        (10, "held", None),
     ]
     for number in range(5, 9):
         assert await app.outcome(entry(order_id, f"T-{number}", stream, sequence=number)) == "applied"

@@ -170,7 +170,21 @@ async def test_successors_of_a_parked_command_park_behind_it(app: App) -> None:
 
 @pytest.mark.parametrize(
     "order_id",
-    ["a/b", "a\\b", "a?b", "a#b", 'q"q"', "Bestellung für Jörg", "注文-1", "é", "e\u0301", "x" * 63, "%2F", "a+b @=;,", "~state"],
+    [
+        "a/b",
+        "a\\b",
+        "a?b",
+        "a#b",
+        'q"q"',
+        "Bestellung für Jörg",
+        "注文-1",
+        "é",
+        "e\u0301",
+        "x" * 63,
+        "%2F",
+        "a+b @=;,",
+        "~state",
+    ],
 )
 async def test_ids_are_kept_exactly_whatever_they_hold(app: App, order_id: str) -> None:
     """R25 R43 D16 D17 C07: every id is stored safely, found again, and equal to nothing but itself."""

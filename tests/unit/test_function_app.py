@@ -62,7 +62,9 @@ def functions(module: Any) -> dict[str, Any]:
 
 def trigger(function: Any) -> dict[str, Any]:
     """The trigger's binding as the host gets it."""
-    (found,) = [each for each in map(json.loads, function.get_raw_bindings()) if each["type"].lower().endswith("trigger")]
+    (found,) = [
+        each for each in map(json.loads, function.get_raw_bindings()) if each["type"].lower().endswith("trigger")
+    ]
     return dict(found)
 
 

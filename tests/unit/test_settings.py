@@ -96,7 +96,11 @@ def test_shipped_settings_are_complete() -> None:
     assert settings.containers == {container: container.value for container in Container}
     assert settings.database == "convoy"
     assert (settings.transient_budget_seconds, settings.claim_lease_seconds) == (60, 90)
-    assert (settings.record_ttl_seconds, settings.replay_horizon_seconds, settings.replay_max) == (5_184_000, 2_592_000, 5)
+    assert (settings.record_ttl_seconds, settings.replay_horizon_seconds, settings.replay_max) == (
+        5_184_000,
+        2_592_000,
+        5,
+    )
     assert (settings.payments_url, settings.payments_scope, settings.payments_unknown_outcome) == (None, None, "retry")
     assert settings.service_bus.connection_string == VALUES["ServiceBusConnection"]
     assert settings.cosmos.connection_string == VALUES["CosmosConnection"]
@@ -143,7 +147,9 @@ def test_everything_wrong_is_in_one_message() -> None:
 def test_values_are_not_in_the_message() -> None:
     """What is wrong may be a secret in the wrong place."""
     with pytest.raises(ConfigurationError) as caught:
-        Settings.from_env(env(ServiceBusConnection="SharedAccessKey=TOPSECRET", CosmosConnection="AccountKey=TOPSECRET"))
+        Settings.from_env(
+            env(ServiceBusConnection="SharedAccessKey=TOPSECRET", CosmosConnection="AccountKey=TOPSECRET")
+        )
     assert "TOPSECRET" not in str(caught.value)
 
 
@@ -222,7 +228,9 @@ def test_database_connection_string_has_endpoint_and_key(value: str) -> None:
     assert faults(env(CosmosConnection=value)) == ("CosmosConnection",)
 
 
-@pytest.mark.parametrize("value", ["sb://localhost", "ns.servicebus.windows.net", "AccountEndpoint=https://a/;AccountKey=x"])
+@pytest.mark.parametrize(
+    "value", ["sb://localhost", "ns.servicebus.windows.net", "AccountEndpoint=https://a/;AccountKey=x"]
+)
 def test_broker_connection_string_begins_as_one(value: str) -> None:
     assert faults(env(ServiceBusConnection=value)) == ("ServiceBusConnection",)
 

@@ -31,7 +31,10 @@ def test_connection_string_has_address_and_key(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "missing"),
-    [("AccountEndpoint=http://x/;Key=AccountKey=", "AccountKey"), ("AccountKey=x;My=AccountEndpoint=", "AccountEndpoint")],
+    [
+        ("AccountEndpoint=http://x/;Key=AccountKey=", "AccountKey"),
+        ("AccountKey=x;My=AccountEndpoint=", "AccountEndpoint"),
+    ],
 )
 def test_part_that_is_missing_is_named(text: str, missing: str) -> None:
     with pytest.raises(ConfigurationError, match=f"CosmosConnection: {missing} is missing") as caught:

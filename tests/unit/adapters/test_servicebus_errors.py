@@ -25,14 +25,16 @@ SECRET = "payload-value"
 
 
 def translated(error: Exception) -> Exception:
-    with pytest.raises(Exception) as caught, translated_errors("send"):  # noqa: PT011, PT012 - any is looked at
+    with pytest.raises(Exception) as caught, translated_errors("send"):  # noqa: PT011 - any is looked at
         raise error
     assert caught.value.__cause__ is error
     assert SECRET not in str(caught.value)
     return caught.value
 
 
-@pytest.mark.parametrize("kind", [ServiceBusServerBusyError, ServiceBusQuotaExceededError, MessagingEntityDisabledError])
+@pytest.mark.parametrize(
+    "kind", [ServiceBusServerBusyError, ServiceBusQuotaExceededError, MessagingEntityDisabledError]
+)
 def test_refused_for_now_is_transient(kind: type[ServiceBusError]) -> None:
     """D31: nothing was accepted."""
     assert type(translated(kind(message=SECRET))) is TransientError

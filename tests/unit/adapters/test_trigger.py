@@ -38,7 +38,9 @@ def received(body: bytes = b"{}", **changes: Any) -> func.ServiceBusMessage:
     fields = {name: value for name, value in {**METADATA, **changes}.items() if value is not None}
     fields["UserProperties"] = fields["ApplicationProperties"]  # the host sends them under both names
     metadata = {
-        name: Datum(value, "string") if isinstance(value, str) and "Time" not in name else Datum(json.dumps(value), "json")
+        name: Datum(value, "string")
+        if isinstance(value, str) and "Time" not in name
+        else Datum(json.dumps(value), "json")
         for name, value in fields.items()
     }
     converted = ServiceBusMessageInConverter.decode(Datum(body, "bytes"), trigger_metadata=metadata)
