@@ -370,8 +370,11 @@ else:
         return child
 
 
+PARITY_REPORT = "What differs between Azure and local:"
+
+
 def check(python: Path) -> int:
-    """Run the static checks; one line each, and the output of those that fail."""
+    """Run the static checks; one line each, the output of those that fail, and what differs between Azure and local."""
     steps = [
         ("ruff", ["-m", "ruff", "check", "."]),
         ("mypy --strict", ["-m", "mypy"]),  # strict by pyproject.toml
@@ -390,6 +393,8 @@ def check(python: Path) -> int:
         if done.returncode != 0:
             failed += 1
             print(output, flush=True)
+        elif PARITY_REPORT in output:
+            print("\n" + output[output.index(PARITY_REPORT) :].rpartition("\n")[0], flush=True)
     return FAILED if failed else 0
 
 
