@@ -30,6 +30,7 @@ from shared.handlers.quarantine import Quarantine
 from shared.handlers.relay import Relay
 from shared.handlers.states import States
 from shared.handlers.sweep import Sweep
+from shared.handlers.tracing import TracedSender
 from shared.ports import Clock, Container, Documents, Payments, Sender, Tokens
 from shared.settings import Settings
 
@@ -51,6 +52,7 @@ class Services:
     def __init__(self, settings: Settings, ports: Ports) -> None:
         self.ports = ports
         documents, clock, tokens = ports.documents, ports.clock, ports.tokens
+        sender = TracedSender(ports.sender)
         policy, record_ttl = Policy(settings.payments_unknown_outcome), settings.record_ttl_seconds
         intake = Intake(clock, record_ttl)
         claims = Claims(
@@ -59,7 +61,7 @@ class Services:
             policy=policy,
             can_call=ports.payments is not None,
         )
-        relay = Relay(claims, ports.sender, record_ttl)
+        relay = Relay(claims, sender, record_ttl)
         payment = PaymentEffect(claims, ports.payments, policy, record_ttl) if ports.payments else None
         sequences = States(documents, Container.LEDGERS, LedgerSequence)
         records = LedgerRecords(documents, relay, sequences)
@@ -67,7 +69,7 @@ class Services:
             clock,
             tokens,
             Notes(documents, tokens.token()),
-            Quarantine(ports.sender),
+            Quarantine(sender),
             budget_seconds=settings.transient_budget_seconds,
             poison_after_deliveries=settings.poison_after_deliveries,
         )
@@ -92,7 +94,7 @@ class Services:
             grace_seconds=settings.sweep_grace_seconds,
             gap_alarm_seconds=settings.gap_alarm_seconds,
         )
-        self.orders = OrderApi(documents, ports.sender, clock, tokens)
+        self.orders = OrderApi(documents, sender, clock, tokens)
 
     async def process_order(self, envelope: Envelope) -> None:
         """Handle one message of `orders`. Returning completes it; raising abandons it."""
@@ -113,7 +115,7 @@ def build(settings: Settings) -> Services:
     Raises: ConfigurationError.
     """
     telemetry.use_fingerprints(settings.log_keys == "fingerprint")
-    set_up_exporters(settings)
+    set_up_exporters(settings.telemetry_exporter, telemetry.logger)
     payments = None
     if settings.payments_url is not None:
         token = service_token(settings.cosmos, settings.payments_scope)
