@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+import xml.etree.ElementTree as ET
 
 import pytest
 
+from shared.envelope import Role
+from shared.handlers import apply_entry, fan_out_ledger, process_order, sweep
+from shared.ports import Container
 from shared.telemetry import VERSION
 from tests.docs.pages import ROOT, page
 
@@ -13,10 +17,15 @@ README = page("README.md")
 REQUIREMENT = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;]+)", re.MULTILINE)
 
 
-def test_the_promises_name_tests() -> None:
-    rows = README.table("Guarantee")
-    assert len(rows) >= 8
-    assert [row[0] for row in rows if "::test_" not in row[2]] == []
+@pytest.mark.parametrize(("name", "head"), [("README.md", "Guarantee"), ("docs/guarantees.md", "Further guard")])
+def test_each_promise_names_a_test_that_exists(name: str, head: str) -> None:
+    rows = page(name).table(head)
+    assert len(rows) >= 7
+    for promise, _, proof in rows:
+        (linked,) = re.findall(r"^\[`(test_\w+)`\]\(([^)]+\.py)\)$", proof)
+        test, file = linked
+        source = ((ROOT / name).parent / file).read_text("utf-8")
+        assert re.search(rf"^(async )?def {test}\(", source, re.MULTILINE), f"{promise}: {test}"
 
 
 def test_the_dependencies_are_those_that_ship() -> None:
@@ -40,6 +49,20 @@ def test_the_gallery_finds_its_front_matter_and_its_picture() -> None:
     members = set(re.findall(r"^(\w+):", head.group(1), re.MULTILINE))
     assert members == {"name", "description", "languages", "products", "page_type", "urlFragment"}
     assert re.findall(r"!\[[^\]]+\]\(([^)]+)\)", README.text)[0].endswith(".png")
+
+
+def test_the_picture_names_every_queue_function_and_container() -> None:
+    drawn = ET.parse(ROOT / "docs" / "img" / "flow.svg").getroot()  # noqa: S314 - the project's own file
+    texts = {(text.text or "").partition(" (")[0] for text in drawn.iter("{http://www.w3.org/2000/svg}text")}
+    functions = {module.CONSUMER for module in (process_order, fan_out_ledger, apply_entry, sweep)}
+    assert texts >= {*Role, *functions, *(set(Container) - {Container.OPERATIONS})}
+
+
+@pytest.mark.parametrize("name", ["flow.svg", "demo.svg"])
+def test_pictures_load_nothing_from_elsewhere(name: str) -> None:
+    text = re.sub(r"<!--.*?-->", "", (ROOT / "docs" / "img" / name).read_text("utf-8"), flags=re.DOTALL)
+    assert set(re.findall(r"https?://[^\s\"')]+", text)) == {"http://www.w3.org/2000/svg"}
+    assert "<script" not in text
 
 
 def test_readme_can_be_read_in_five_minutes() -> None:
