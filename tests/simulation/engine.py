@@ -91,6 +91,10 @@ class Worker:
 class Simulation:
     """One run."""
 
+    sweep_every_seconds: float = SWEEP_EVERY_SECONDS
+    longest_run_seconds: float = LONGEST_RUN_SECONDS
+    most_steps = MOST_STEPS
+
     def __init__(
         self,
         seed: int,
@@ -116,7 +120,7 @@ class Simulation:
         self.tasks: list[Task] = []
         self.dead: list[Task] = []
         self.crashes = self.lost_locks = self.steps = 0
-        self.next_sweep = self.clock.seconds + SWEEP_EVERY_SECONDS
+        self.next_sweep = self.clock.seconds + self.sweep_every_seconds
         self.workers = [Worker(number, self._services()) for number in range(workers)]
 
     def run(self) -> Simulation:
@@ -127,7 +131,7 @@ class Simulation:
         try:
             while not self._is_quiet():
                 self.steps += 1
-                if self.steps > MOST_STEPS or self.clock.seconds > EPOCH + LONGEST_RUN_SECONDS:
+                if self.steps > self.most_steps or self.clock.seconds > EPOCH + self.longest_run_seconds:
                     raise StuckError("the run does not come to rest")
                 self._step()
         finally:
@@ -207,7 +211,7 @@ class Simulation:
                 worker.services = self._services()
                 self.note(f"worker {worker.number} starts")
         if self.next_sweep <= now:
-            self.next_sweep = now + SWEEP_EVERY_SECONDS
+            self.next_sweep = now + self.sweep_every_seconds
             alive = [worker for worker in self.workers if worker.is_alive]
             count = self.random.choice((1, 1, 1, 2)) if self.faulty else 1
             for worker in self.random.sample(alive, min(count, len(alive))):
