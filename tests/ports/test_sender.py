@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from local.broker.model import QueueOptions
 from local.broker.server import BrokerServer
@@ -99,13 +100,30 @@ async def sender(bus: Bus) -> AsyncIterator[ServiceBusQueues]:
     await made.close()
 
 
-@pytest.fixture
-def look(bus: Bus) -> Look:
-    return bus.look
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared() -> AsyncIterator[tuple[Bus, ServiceBusQueues]]:
+    bus = Bus()
+    await bus.server.start()
+    sender = ServiceBusQueues(bus.connection(), NAMES)
+    yield bus, sender
+    await sender.close()
+    await bus.server.stop()
 
 
+@pytest.mark.asyncio(loop_scope="module")
 class TestServiceBusQueues(SenderContract):
-    """The contract."""
+    """The contract. All of it on one client: opening and closing a link costs the SDK a second."""
+
+    @pytest.fixture
+    def sender(self, shared: tuple[Bus, ServiceBusQueues]) -> ServiceBusQueues:
+        bus, sender = shared
+        for role in Role:
+            bus.service.broker.queue(role.value).delete_batch(10_000, time.time() + 1, time.time())
+        return sender
+
+    @pytest.fixture
+    def look(self, shared: tuple[Bus, ServiceBusQueues]) -> Look:
+        return shared[0].look
 
 
 async def refused(sender: ServiceBusQueues, role: Role = Role.ORDERS) -> TransientError:
