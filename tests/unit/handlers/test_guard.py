@@ -551,3 +551,23 @@ def test_a_wrong_clock_shows_in_no_outcome_and_never_as_a_negative_lag(
     lines = [line for line in handled(caplog) if line.consumer == "process_order"]  # type: ignore[attr-defined]
     assert [line.outcome for line in lines] == ["created", "applied", "duplicate"]  # type: ignore[attr-defined]
     assert all(line.lag_seconds >= 0 for line in lines)  # type: ignore[attr-defined]
+
+
+def test_a_copy_that_outlived_its_record_brings_no_old_content_back() -> None:  # D17 R35
+    """The record that would recognise it has expired, so its age does."""
+    bench = Bench()
+    worker = bench.worker()
+    line = {"lineId": "1", "sku": "S", "unitPrice": "1.5"}
+    order = {"type": "order.placed", "orderId": "O", "currency": "EUR", "lines": [{**line, "quantity": 1}]}
+    bench.send(Role.ORDERS, message("O", "O", order))
+    for number, quantity in ((1, 9), (2, 5)):
+        lines = [{**line, "quantity": quantity}]
+        body = {"type": "order.amended", "orderId": "O", "operationId": f"op{number}", "lines": lines}
+        bench.send(Role.ORDERS, message(f"O:op{number}", "O", body))
+    old = bench.queues[Role.ORDERS][1]
+    bench.drain(worker)
+    bench.clock.seconds += bench.settings.record_ttl_seconds + 1
+    bench.queues[Role.ORDERS].append(old)
+    assert bench.deliver(worker) is None
+    assert bench.order()["lines"][0]["quantity"] == 5
+    assert bench.reasons() == ["DedupExpired"]
