@@ -45,7 +45,11 @@ class CosmosServer:
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = Store(path, clock)
-        self._gateway = Gateway(self._store, key=key, consistency=consistency, clock=clock, wall_clock=wall_clock)
+        try:
+            self._gateway = Gateway(self._store, key=key, consistency=consistency, clock=clock, wall_clock=wall_clock)
+        except ValueError:  # a bad consistency or key: the file must not stay locked
+            self._store.close()
+            raise
         self._http = HttpServer(self._handle)
         self.port = 0
         self.intercept: Intercept | None = None
