@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 
 import aiohttp
+from azure.core.exceptions import AzureError, ClientAuthenticationError
 
 from shared.errors import EVENT_CONFIGURATION, TransientError
 from shared.ports import Approved, Declined, Refused
@@ -18,7 +20,7 @@ class HttpPayments:
 
     def __init__(self, url: str, timeout_seconds: float, token: Callable[[], Awaitable[str]] | None) -> None:
         self._url = url.rstrip("/") + "/authorizations"
-        self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        self._timeout_seconds = timeout_seconds
         self._token = token
         self._session: aiohttp.ClientSession | None = None
 
@@ -27,23 +29,28 @@ class HttpPayments:
 
         Raises: TransientError for everything that is no answer of the contract: the outcome is unknown.
         """
+        body = {"orderId": order_id, "amount": amount, "currency": currency}
+        try:
+            async with asyncio.timeout(self._timeout_seconds):  # as a whole, the token included
+                return await self._ask(key, body)
+        except ClientAuthenticationError as exc:
+            raise TransientError("payments: no token", event=EVENT_CONFIGURATION) from exc
+        except (aiohttp.ClientError, AzureError, OSError, ValueError) as exc:
+            raise TransientError(f"payments: no answer ({type(exc).__name__})") from exc
+
+    async def _ask(self, key: str, body: Mapping[str, str]) -> Approved | Declined | Refused:
         headers = {"Idempotency-Key": key}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {await self._token()}"
-        body = {"orderId": order_id, "amount": amount, "currency": currency}
         if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=self._timeout)
-        try:
-            async with self._session.post(self._url, json=body, headers=headers, allow_redirects=False) as response:
-                if response.status in REFUSED_STATUSES:
-                    return Refused(response.status)
-                if response.status not in (200, 201):
-                    event = EVENT_CONFIGURATION if response.status in CONFIGURATION_STATUSES else None
-                    raise TransientError(f"payments: HTTP {response.status}", event=event)
-                answer = await response.json()
-        except (aiohttp.ClientError, OSError, ValueError) as exc:
-            raise TransientError(f"payments: no answer ({type(exc).__name__})") from exc
-        return _answer(answer)
+            self._session = aiohttp.ClientSession()
+        async with self._session.post(self._url, json=body, headers=headers, allow_redirects=False) as response:
+            if response.status in REFUSED_STATUSES:
+                return Refused(response.status)
+            if response.status not in (200, 201):
+                event = EVENT_CONFIGURATION if response.status in CONFIGURATION_STATUSES else None
+                raise TransientError(f"payments: HTTP {response.status}", event=event)
+            return _answer(await response.json())
 
     async def close(self) -> None:
         """Close the connections."""

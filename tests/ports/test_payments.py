@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
+from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError
+from azure.identity import CredentialUnavailableError
 
 from shared.adapters.payments import HttpPayments
 from shared.errors import TransientError
@@ -75,4 +78,40 @@ async def test_token_goes_with_the_call(provider: Provider) -> None:
     payments = HttpPayments(provider.url, 2, token)
     assert await payments.authorize("ORD-1", "ORD-1", "1", "EUR") == Approved("A-0")
     assert provider.headers[0]["Authorization"] == "Bearer secret"
+    await payments.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "event"),
+    [
+        (ClientAuthenticationError("who"), "configuration"),
+        (CredentialUnavailableError("no identity"), "configuration"),
+        (ServiceRequestError("no endpoint"), None),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+async def test_missing_token_is_transient_and_calls_nobody(
+    provider: Provider, error: Exception, event: str | None
+) -> None:
+    async def token() -> str:
+        raise error
+
+    payments = HttpPayments(provider.url, 2, token)
+    with pytest.raises(TransientError) as caught:
+        await payments.authorize("ORD-1", "ORD-1", "1", "EUR")
+    assert caught.value.event == event
+    assert not provider.calls
+    await payments.close()
+
+
+async def test_token_that_does_not_come_is_bounded_too() -> None:
+    """PAYMENTS_TIMEOUT_SECONDS holds for the token as well."""
+
+    async def token() -> str:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    payments = HttpPayments("http://127.0.0.1:1", 0.1, token)
+    with pytest.raises(TransientError):
+        await payments.authorize("ORD-1", "ORD-1", "1", "EUR")
     await payments.close()
