@@ -156,8 +156,10 @@ def process_span(consumer: str, role: str, traceparent: str | None, tracestate: 
 
 
 @contextmanager
-def span(name: str, *, producer: bool = False) -> Iterator[None]:
-    """A span below the current one."""
+def span(name: str, *, producer: bool = False, consumer: str | None = None) -> Iterator[None]:
+    """A span below the current one. `consumer`: whose work this is from here on."""
+    if consumer is not None:
+        _consumer.set(consumer)
     kind = trace.SpanKind.PRODUCER if producer else trace.SpanKind.INTERNAL
     with _tracer.start_as_current_span(name, kind=kind):
         yield

@@ -79,7 +79,7 @@ class Sweep:
         would not answer the host.
         """
         run = Run(self._clock.monotonic())
-        with telemetry.span("sweep"):
+        with telemetry.span("sweep", consumer=CONSUMER):
             try:
                 server_time = await self._report()
                 for container in PARTITIONS:

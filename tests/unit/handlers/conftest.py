@@ -16,7 +16,10 @@ from tests.unit.handlers.handler_bench import bury
 Points = Callable[[str], list[tuple[dict[str, Any], float]]]
 """A metric's points by its name: attributes, and the value (of a histogram: how many)."""
 
-INSTRUMENTS = ("_duration", "_messages", "_lag", "_released", "_unfinished", "_oldest", "_held", "_gap", "_sweeps")
+INSTRUMENTS = (
+    *("_duration", "_messages", "_lag", "_released", "_request_units"),
+    *("_unfinished", "_oldest", "_held", "_gap", "_sweeps"),
+)
 
 
 @pytest.fixture(autouse=True)

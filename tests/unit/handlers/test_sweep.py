@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from shared import telemetry
 from shared.errors import EVENT_CONFIGURATION, EVENT_PARTITION_FULL, PermanentError, Reason, TransientError
 from shared.ports import Approved, Container, Refused
 from tests.unit.handlers.conftest import Points
@@ -484,6 +485,20 @@ def test_a_gap_alarms_when_its_oldest_entry_is_too_old(
     bench.clock.seconds = int(bench.clock.seconds) + age
     sweep(bench)
     assert len(told(caplog, "gap.open")) == alarms
+
+
+def test_request_units_are_charged_to_whoever_makes_the_requests(measured: Points) -> None:
+    bench = Bench()
+
+    def charged() -> None:
+        telemetry.count_request_units("x", 1.0)
+
+    bench.before("create orders", charged)
+    bench.before("query orders", charged)
+    bench.send(Role.ORDERS, placed())
+    bench.drain(bench.worker())
+    sweep(bench)
+    assert [attributes["consumer"] for attributes, _ in measured("convoy.request_units")] == ["process_order", "sweep"]
 
 
 def test_a_run_that_finds_nothing_is_counted(caplog: pytest.LogCaptureFixture, measured: Points) -> None:
