@@ -254,10 +254,12 @@ class App:
     # --------------------------------------------------------------------------------------------------------- faults
 
     @contextlib.contextmanager
-    def crashing_when_all_are_at(self, points: Mapping[tuple[str, str], tuple[int, bool]]) -> Iterator[Crash]:
+    def crashing_when_all_are_at(
+        self, points: Mapping[tuple[str, str], tuple[int, bool]], *, then: Callable[[], None] = lambda: None
+    ) -> Iterator[Crash]:
         """kill -9 the worker when each of these partitions is at its nth write, committed or not, and not answered.
 
-        Points by (container, partition). Who is there first waits for the others.
+        Points by (container, partition). Who is there first waits for the others. `then` runs at the death.
         """
         crash, held = Crash(), list[Exchange]()
         writes: Counter[tuple[str, str]] = Counter()
@@ -280,6 +282,7 @@ class App:
                 crash.happened = True
                 assert self.stack.host is not None
                 self.stack.host.kill_worker()
+                then()
                 for each in held:
                     each.reset()
 

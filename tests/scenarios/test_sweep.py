@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 import pytest_asyncio
@@ -25,9 +26,9 @@ async def leave_unfinished(app: App, body: dict[str, object], container: str, pa
     assert app.stack.host is not None
     function = "process_order" if container == "orders" else "fan_out_ledger"
     queue = app.stack.service.broker.queue("orders" if container == "orders" else "ledger")
-    with app.crashing_when_all_are_at({(container, partition): (1, True)}) as crash:
+    pause = partial(app.stack.host.set_disabled, function, disabled=True)
+    with app.crashing_when_all_are_at({(container, partition): (1, True)}, then=pause) as crash:
         await app.send(body)
-        app.stack.host.set_disabled(function, disabled=True)
         await app.until(lambda: crash.happened, "the worker died behind the commit")
     await app.until(lambda: queue.counts(app.clock()).locked == 0, "the message is back in its queue")
     assert queue.delete_batch(1, app.clock() + 1, app.clock()) == 1
