@@ -52,6 +52,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("--app", action="store_true", help="run the function app too")
     add("--config", type=Path, metavar="FILE", help="queues, in the official emulator's format (local/Config.json)")
+    add("--faults", type=Path, metavar="FILE", help="faults to start with (docs/faults.md)")
     add("--data", type=Path, metavar="FILE", help="keep the database in this file (default: in memory)")
     for name, what in (("amqp", "AMQP"), ("admin", "administration and health"), ("cosmos", "Cosmos DB")):
         port = getattr(usual, name)
@@ -87,6 +88,7 @@ async def _run(options: argparse.Namespace) -> int:
         ports=ports,
         config=options.config,
         data=options.data,
+        faults=options.faults,
         debug=options.debug,
         observers=[_print_event],
     )
@@ -100,7 +102,7 @@ async def _run(options: argparse.Namespace) -> int:
                 await entered
             return stopping.result()
         entered.result()
-        control = ControlServer(token, lambda: stack.host)
+        control = ControlServer(token, lambda: stack.host, stack.faults)
         await control.start(ports.control)
         closing.push_async_callback(control.stop)
         await _publish(stack, control, token, closing)

@@ -68,7 +68,7 @@ _RETRY: Final = frozenset({"mode", "tryTimeout", "delay", "maxDelay", "maxRetrie
 
 def read_host_config(path: Path) -> HostConfig:
     """Read host.json; a key that the platform doesn't know is refused, since there it would silently do nothing."""
-    top = _Section(path.name, "", _read_object(path))
+    top = _Section(path.name, "", read_object(path))
     top.only(_TOP_LEVEL)
     if top.text("version", "") != "2.0":
         top.refuse("version", 'must be "2.0"')
@@ -126,13 +126,13 @@ def read_local_settings(path: Path) -> dict[str, str]:
     """
     if not path.exists():
         return {}
-    top = _Section(path.name, "", _read_object(path))
+    top = _Section(path.name, "", read_object(path))
     if top.flag("IsEncrypted", default=False):
         top.refuse("IsEncrypted", "encrypted settings can't be read here; run `func settings decrypt`")
     values = top.section("Values").content
     for name, value in values.items():
         if not isinstance(value, str):
-            top.refuse(f"Values.{name}", f"must be a string, not {_kind(value)}")
+            top.refuse(f"Values.{name}", f"must be a string, not {kind_of(value)}")
     return {name: value for name, value in values.items() if isinstance(value, str)}
 
 
@@ -194,7 +194,7 @@ class _Section:
         if value is None:
             value = {}
         if not isinstance(value, dict):
-            raise ConfigError(self.file, f"{self.path}{key}", f"must be an object, not {_kind(value)}")
+            raise ConfigError(self.file, f"{self.path}{key}", f"must be an object, not {kind_of(value)}")
         return _Section(self.file, f"{self.path}{key}.", value)
 
     def text(self, key: str, default: str) -> str:
@@ -202,7 +202,7 @@ class _Section:
         if value is None:
             return default
         if not isinstance(value, str):
-            raise ConfigError(self.file, f"{self.path}{key}", f"must be a string, not {_kind(value)}")
+            raise ConfigError(self.file, f"{self.path}{key}", f"must be a string, not {kind_of(value)}")
         return value
 
     def flag(self, key: str, *, default: bool) -> bool:
@@ -210,7 +210,7 @@ class _Section:
         if value is None:
             return default
         if not isinstance(value, bool):
-            raise ConfigError(self.file, f"{self.path}{key}", f"must be true or false, not {_kind(value)}")
+            raise ConfigError(self.file, f"{self.path}{key}", f"must be true or false, not {kind_of(value)}")
         return value
 
     def integer(self, key: str, default: int, *, least: int) -> int:
@@ -218,7 +218,7 @@ class _Section:
         if value is None:
             return default
         if not isinstance(value, int) or isinstance(value, bool):
-            raise ConfigError(self.file, f"{self.path}{key}", f"must be an integer, not {_kind(value)}")
+            raise ConfigError(self.file, f"{self.path}{key}", f"must be an integer, not {kind_of(value)}")
         if value < least:
             self.refuse(key, f"must be at least {least}")
         return value
@@ -236,14 +236,15 @@ class _Section:
         if value is None:
             return None
         if not isinstance(value, list):
-            raise ConfigError(self.file, f"{self.path}{key}", f"must be an array of names, not {_kind(value)}")
+            raise ConfigError(self.file, f"{self.path}{key}", f"must be an array of names, not {kind_of(value)}")
         names = [name for name in value if isinstance(name, str)]
         if len(names) != len(value):
             self.refuse(key, "must hold names only")
         return frozenset(names)
 
 
-def _read_object(path: Path) -> dict[str, Json]:
+def read_object(path: Path) -> dict[str, Json]:
+    """The JSON object in a file; refuses a key that stands twice, where all but the last would go unseen."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
@@ -260,7 +261,7 @@ def _read_object(path: Path) -> dict[str, Json]:
     except _DoubleKeyError as exc:
         raise ConfigError(path.name, exc.key, "stands twice") from None
     if not isinstance(value, dict):
-        raise ConfigError(path.name, "", f"must be an object, not {_kind(value)}")
+        raise ConfigError(path.name, "", f"must be an object, not {kind_of(value)}")
     return value
 
 
@@ -279,7 +280,8 @@ def _no_doubles(pairs: Sequence[tuple[str, Json]]) -> dict[str, Json]:
     return found
 
 
-def _kind(value: Json) -> str:
+def kind_of(value: Json) -> str:
+    """What a JSON value is, in words."""
     match value:
         case None:
             return "null"

@@ -34,6 +34,10 @@ from local.broker.service import BrokerService
 from local.config import read_local_settings
 from local.cosmos.containers import read_containers
 from local.cosmos.server import EMULATOR_KEY, CosmosServer
+from local.faults.broker import BrokerPlug
+from local.faults.cosmos import CosmosPlug
+from local.faults.engine import Faults
+from local.faults.reading import Plan, read_faults
 from local.host.events import HostEvent
 from local.host.host import FunctionsHost
 
@@ -79,7 +83,8 @@ class Stack:
     """An async context manager that runs the stack; with `app`, the function app of the project too.
 
     The app's settings are those of local.settings.json, overridden by the environment; connection strings of emulators
-    in them become the stack's own, whatever ports it has. `observers` are told what the app's host does.
+    in them become the stack's own, whatever ports it has. `observers` are told what the app's host does. `faults` is a
+    file of rules to start with; `self.faults` arms others.
     """
 
     def __init__(
@@ -91,6 +96,8 @@ class Stack:
         config: Path | None = None,
         containers: Path | None = None,
         data: Path | None = None,
+        faults: Path | None = None,
+        consistency: str = "Strong",
         settings: Mapping[str, str] | None = None,
         instances: int = 1,
         debug: bool = False,
@@ -102,11 +109,14 @@ class Stack:
         self.service: BrokerService
         self.broker: BrokerServer
         self.cosmos: CosmosServer
+        self.faults: Faults
         self.host: FunctionsHost | None = None
         self._app = app
         self._config = config or HERE / "Config.json"
         self._containers = containers or HERE / "containers.json"
         self._data = data
+        self._faults = faults
+        self._consistency = consistency
         self._settings = dict(settings or {})
         self._instances = instances
         self._debug = debug
@@ -125,16 +135,18 @@ class Stack:
         unused = () if self._app else ("http",)
         check_ports(self.ports, without=("control", *unused))
         queues, databases = read_entities(self._config), read_containers(self._containers)
+        plan = None if self._faults is None else read_faults(self._faults)
         try:
             self.service = BrokerService(queues, clock=self._clock)
             self._closing.callback(self.service.close)
             self.broker = BrokerServer(self.service, key_name=KEY_NAME, key=KEY)
             await self.broker.start(amqp_port=self.ports.amqp, admin_port=self.ports.admin)
             self._closing.push_async_callback(self.broker.stop)
-            self.cosmos = CosmosServer(path=self._data, clock=self._clock)
+            self.cosmos = CosmosServer(path=self._data, clock=self._clock, consistency=self._consistency)
             self._closing.push_async_callback(self.cosmos.stop)
             self.cosmos.ensure(databases)
             await self.cosmos.start(port=self.ports.cosmos)
+            self._plug_faults_in(plan)
             if self._app:
                 await self._start_host()
         except BaseException:
@@ -146,6 +158,14 @@ class Stack:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._closing.aclose()
+
+    def _plug_faults_in(self, plan: Plan | None) -> None:
+        self.faults = Faults(seed=0 if plan is None else plan.seed, clock=self._clock)
+        BrokerPlug(self.faults, self.broker)
+        CosmosPlug(self.faults, self.cosmos)
+        self._closing.callback(self.faults.clear)
+        if plan is not None:
+            plan.arm(self.faults)
 
     async def _start_host(self) -> None:
         self.host = FunctionsHost(

@@ -32,10 +32,10 @@ class Lag:
         """A write with this lsn ended a version."""
         self._former[place] = _Former(row, lsn)
 
-    def knows(self, place: Place, seen: int) -> bool:
-        """Whether there is a former version for a client that has seen the writes up to an lsn."""
+    def lsn(self, place: Place) -> int | None:
+        """Where the replica stands that shows the former version: just before the write that ended it."""
         former = self._former.get(place)
-        return former is not None and former.until > seen
+        return None if former is None else former.until - 1
 
     def read(self, place: Place, now: Row | None) -> Row | None:
         """The former version where there is one."""

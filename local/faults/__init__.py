@@ -6,12 +6,14 @@ from local.faults.actions import (
     Delay,
     DeliverTwice,
     ExpireLock,
+    FaultError,
     LoseReply,
     LoseRequest,
     LoseSettlement,
     Loss,
     Outage,
     Refuse,
+    Service,
     Stage,
     StaleRead,
     Stall,
@@ -19,7 +21,7 @@ from local.faults.actions import (
     Throttle,
 )
 from local.faults.engine import Armed, Entry, Faults
-from local.faults.rules import FaultError, Rule, Service
+from local.faults.rules import Rule
 
 __all__ = [
     "Answer",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,13 +25,14 @@ from local.faults.actions import (
     LoseRequest,
     Loss,
     Outage,
+    Service,
     Stage,
     StaleRead,
     Stall,
     Throttle,
 )
 from local.faults.engine import Armed, Entry, Faults
-from local.faults.rules import Key, Operation, Rule, Service
+from local.faults.rules import Key, Operation, Rule
 
 _TOO_MANY_REQUESTS: Final = (429, 3200)  # the sub-status of "user request rate is too large"
 _LARGEST_PARSED_BYTES: Final = 64 * 1024  # ids of larger bodies are read when a rule asks for ids
@@ -170,26 +172,35 @@ class CosmosPlug:
     # -------------------------------------------------------------------------------------------------- stale reads
 
     def _former(self, turn: _Turn) -> Response:
-        lag = self._server.lag
+        """The answer of a replica that lags, which says so by its session token."""
+        lag, request = self._server.lag, turn.exchange.request
         assert lag is not None  # noqa: S101 - kept while such a rule is armed
         lag.is_read = True
         try:
-            return turn.do()
+            response = turn.do()
         finally:
             lag.is_read = False
+        token = response.headers.get("x-ms-session-token")
+        if token is not None:
+            response.headers["x-ms-session-token"] = re.sub(r"#\d+", f"#{self._lagging_lsn(request)}", token)
+        return response
 
     def _is_behind(self, request: Request) -> bool:
         """Whether there is a former version that the client can't know to be old: its session token may have it."""
+        lsn = self._lagging_lsn(request)
+        return lsn is not None and _seen(request.headers.get("x-ms-session-token", "")) <= lsn
+
+    def _lagging_lsn(self, request: Request) -> int | None:
         lag = self._server.lag
         segments = _segments(request.target.partition("?")[0])
         if lag is None or len(segments) != 6:
-            return False
+            return None
         try:
             container = self._server.container(segments[1], segments[3])
             pk = key_from_header(request.headers.get(_PARTITION_KEY, "")).text
         except CosmosError:
-            return False
-        return lag.knows(Place(container.number, pk, segments[5]), _seen(request.headers.get("x-ms-session-token", "")))
+            return None
+        return lag.lsn(Place(container.number, pk, segments[5]))
 
 
 def _seen(session_token: str) -> int:

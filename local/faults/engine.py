@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from local.faults.actions import Action, Outage, Starts, Throttle
-from local.faults.rules import FaultError, Key, Operation, Rule, Service, fits
+from local.faults.actions import Action, FaultError, Outage, Service, Starts, Throttle
+from local.faults.rules import Key, Operation, Rule, fits
 
 HISTORY_ENTRIES: Final = 10_000
 _KEYS_AN_ENTRY: Final = 10  # a batch of thousands of messages must not fill the memory

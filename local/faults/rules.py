@@ -26,8 +26,6 @@ from local.faults.actions import (
     check_for,
 )
 
-__all__ = ["OPERATIONS", "SETTLEMENTS", "FaultError", "Key", "Operation", "Rule", "Service", "fits", "suits"]
-
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 ITEM_OPERATIONS: Final = (
@@ -38,7 +36,7 @@ SETTLEMENTS: Final = ("complete", "abandon", "defer", "dead-letter", "release")
 RENEWALS: Final = ("renew-lock", "renew-session-lock")
 _SESSION_STATES: Final = ("get-session-state", "set-session-state")
 ATTACHES: Final = ("attach-sender", "attach-receiver", "attach-management")
-_HANDED_OVER: Final = ("accept", "receive")
+HANDED_OVER: Final = ("accept", "receive")
 OPERATIONS: Final = {
     Service.COSMOS: (
         *ITEM_OPERATIONS,
@@ -52,7 +50,7 @@ OPERATIONS: Final = {
     Service.BROKER: (
         *ATTACHES,
         "send",
-        *_HANDED_OVER,
+        *HANDED_OVER,
         *SETTLEMENTS,
         *RENEWALS,
         *_SESSION_STATES,
@@ -123,11 +121,15 @@ class Rule:
         """Whether the rule is for this operation, its numbers aside."""
         if operation.service is not self.service or not self._names(operation.name):
             return False
-        if not fits(self.entity, operation.entity, folds=self.service is Service.BROKER):
+        if not self.is_for_entity(operation.entity):
             return False
         if self.group is None and self.id is None:
             return True
         return any(fits(self.group, key.group) and fits(self.id, key.id) for key in operation.keys)
+
+    def is_for_entity(self, entity: str) -> bool:
+        """Whether the rule is for this queue, whose case does not count, or for this container."""
+        return fits(self.entity, entity, folds=self.service is Service.BROKER)
 
     @property
     def operations(self) -> tuple[str, ...]:
@@ -147,7 +149,7 @@ class Rule:
                 close = [name for name in known if name.lower() == pattern.lower()]
                 hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(known)}"
                 raise FaultError("operation", f"{pattern!r} is no operation of the service {self.service.value}{hint}")
-            if not any(suits(self.action, name) for name in found):
+            if self.operation is not None and not any(suits(self.action, name) for name in found):
                 raise FaultError("operation", f"{self.action.kind} can't be done to {pattern}")
         if not self.operations:
             raise FaultError("operation", "names no operation")
@@ -170,13 +172,13 @@ def suits(action: Action, name: str) -> bool:
         case DeliverTwice():
             return name == "complete"
         case ExpireLock():
-            return name in {*SETTLEMENTS, *RENEWALS, *_SESSION_STATES, *_HANDED_OVER}
+            return name in {*SETTLEMENTS, *RENEWALS, *_SESSION_STATES, *HANDED_OVER}
         case StaleRead():
             return name == "Read"
         case LoseRequest():  # a message is not handed over until it is there: nothing to lose yet
-            return name not in _HANDED_OVER
+            return name not in HANDED_OVER
         case LoseReply(how=Loss.NEVER):  # AMQP loses no transfer of a connection that lives
-            return name not in {*_HANDED_OVER, *ATTACHES}
+            return name not in {*HANDED_OVER, *ATTACHES}
         case LoseReply():
             return name not in ATTACHES
         case Throttle():

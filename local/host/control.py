@@ -1,4 +1,4 @@
-"""The control endpoint: switches functions off and on while the stack runs.
+"""The control endpoint: switches functions off and on, and arms faults, while the stack runs.
 
 Any page in the developer's browser can reach loopback, so a request needs the stack's token, a Host header that names
 loopback (against DNS rebinding), and no foreign Origin.
@@ -14,6 +14,8 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from local.faults.control import FaultControl
+from local.faults.engine import Faults
 from local.host.errors import HostError
 from local.host.host import FunctionsHost
 
@@ -22,10 +24,14 @@ _BODY_LIMIT_BYTES: Final = 64 * 1024
 
 
 class ControlServer:
-    """Answers `GET /control/stack` and `POST /control/functions/<function>` with `Authorization: Bearer <token>`."""
+    """Answers `GET /control/stack` and `POST /control/functions/<function>` with `Authorization: Bearer <token>`.
 
-    def __init__(self, token: str, host: Callable[[], FunctionsHost | None]) -> None:
+    With `faults` it has their routes too.
+    """
+
+    def __init__(self, token: str, host: Callable[[], FunctionsHost | None], faults: Faults | None = None) -> None:
         self._token = token
+        self._faults = None if faults is None else FaultControl(faults)
         self._host = host
         self._runner: web.AppRunner | None = None
         self.port = 0
@@ -35,6 +41,8 @@ class ControlServer:
         app = web.Application(middlewares=[self._guard], client_max_size=_BODY_LIMIT_BYTES)
         app.router.add_get("/control/stack", self._stack)
         app.router.add_post("/control/functions/{function}", self._function)
+        if self._faults is not None:
+            self._faults.add_to(app)
         self._runner = web.AppRunner(app, shutdown_timeout=1.0)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", port).start()

@@ -200,11 +200,10 @@ async def _renew_session(pump: Pump, lock: SessionLock) -> None:
 
 async def _renew_message(pump: Pump, delivery: Delivery) -> None:
     end = time.monotonic() + pump.config.max_auto_lock_renewal_seconds
-    until, service = delivery.locked_until, pump.service
+    until = delivery.locked_until
     with contextlib.suppress(BrokerError):
         while await _until_renewal(pump, until, end):
-            until = service.broker.queue(delivery.queue).renew(delivery.lock_token, service.clock())
-            service.settle_down()
+            until = pump.service.renew(delivery)
 
 
 async def _until_renewal(pump: Pump, locked_until: float, end: float) -> bool:
