@@ -233,6 +233,23 @@ def test_transient_is_raised_at_the_end_of_the_budget(
     assert bench.reasons() == (["OrderUnknown"] if sent.message_id == "O:op2" else [])
 
 
+def test_back_off_never_sends_a_message_again() -> None:  # D46 R24
+    """A copy would go to the tail of its session, or vanish as a duplicate: the message waits where it is."""
+    bench = with_order(Bench())
+    outage = bench.fails("read orders")
+    bench.send(Role.ORDERS, status("confirmed", 1))
+    bench.send(Role.ORDERS, status("shipped", 2))
+    first = bench.queues[Role.ORDERS][0]
+    bench.labels.clear()
+    for _ in range(8):
+        assert isinstance(bench.deliver(bench.worker()), TransientError)
+    assert not [label for label in bench.labels if label.startswith("send")]
+    assert bench.queues[Role.ORDERS][0] is first
+    outage.times = 0
+    bench.drain(bench.worker())
+    assert bench.order()["fulfilment"] == {"status": "shipped", "version": 2}
+
+
 @pytest.mark.parametrize(
     ("delivery", "least", "most"), [(1, 0.15, 0.25), (3, 0.6, 1.0), (5, 2.4, 4.0), (12, 6.0, 10.0)]
 )

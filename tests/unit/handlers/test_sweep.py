@@ -107,6 +107,24 @@ def test_it_finishes_orders_commands_and_ledger_batches(caplog: pytest.LogCaptur
     assert bench.document(Container.ORDERS, "P", "P:op2")["ttl"] == 5_184_000
 
 
+def test_what_is_unfinished_never_expires() -> None:  # D24
+    """The `ttl` of a record comes with its completion."""
+    bench = Bench()
+    bench.send(Role.ORDERS, placed("P"))
+    bench.drain(bench.worker())
+    for role, sent in ((Role.ORDERS, amended(2, "P")), (Role.LEDGER, ledger_batch())):
+        bench.send(role, sent)
+        bench.dies("send ledger-entries")
+        assert isinstance(bench.deliver(bench.worker(), role), DiedError)
+        bench.queues[role].clear()
+    assert not [row for row in bench.store.rows.values() if "ttl" in row.document]
+    bench.clock.seconds += 10 * bench.settings.record_ttl_seconds
+    sweep(bench)
+    assert statuses(bench) == {"P": "completed", "P:op2": "completed", "L:B1": "completed"}
+    expiring = {row.document["id"] for row in bench.store.rows.values() if "ttl" in row.document}
+    assert expiring == {"P:op2", "L:B1"}
+
+
 @pytest.mark.parametrize(("age", "is_taken"), [(GRACE, False), (GRACE + 1, False), (LEASE, False), (LEASE + 1, True)])
 def test_it_leaves_what_is_inside_the_grace_period_or_under_a_live_claim(age: int, is_taken: bool) -> None:  # D43
     bench = unfinished(Bench(), "O")
