@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 from collections.abc import Mapping
@@ -33,6 +34,9 @@ from shared.handlers.sweep import Sweep
 from shared.handlers.tracing import TracedSender
 from shared.ports import Clock, Container, Documents, Payments, Sender, Tokens
 from shared.settings import Settings
+
+MISCONFIGURED_SECONDS = 60
+"""How long a message is held while the settings are wrong; as long as it would be in an outage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +135,20 @@ def build(settings: Settings) -> Services:
 def services() -> Services:
     """The services of this worker process, built on its first message."""
     return build(Settings.from_env(os.environ))
+
+
+async def ready() -> Services:
+    """The services, for a message. With wrong settings it waits before it raises: an abandoned message comes back at
+    once, and a deployment without a setting would lose its queues to the dead letters within seconds.
+
+    Raises: ConfigurationError.
+    """
+    try:
+        return services()
+    except ConfigurationError as error:
+        telemetry.logger.error(telemetry.CONFIGURATION, extra={"description": str(error)})
+        await asyncio.sleep(MISCONFIGURED_SECONDS)
+        raise
 
 
 def health(env: Mapping[str, str], functions: tuple[str, ...]) -> HttpAnswer:
