@@ -335,6 +335,7 @@ class QueueReceiver(OutgoingLink):
 
     def close(self) -> None:
         """A session is free again at once; messages of a plain queue stay locked until their time is up."""
+        self.credit = 0
         self._leave_line()
         if self.lock is not None:
             self.service.release_session(self.lock)

@@ -107,6 +107,8 @@ class Rule:
         if not _NAME.fullmatch(self.name):
             raise FaultError("name", f"{self.name!r} must be 1 to 64 letters, digits, '.', '_' or '-'")
         check_for(self.action, self.service)
+        if isinstance(self.action, Outage) and self.action.starts is Starts.AT_ONCE:
+            self._check_no_choice()
         self._check_operation()
         if self.skip < 0:
             raise FaultError("skip", f"must not be negative, not {self.skip}")
@@ -114,8 +116,6 @@ class Rule:
             raise FaultError("count", f"must be at least 1, not {self.count}")
         if not 0 < self.probability <= 1:
             raise FaultError("probability", f"must be above 0 and at most 1, not {self.probability}")
-        if isinstance(self.action, Outage) and self.action.starts is Starts.AT_ONCE:
-            self._check_no_choice()
 
     def matches(self, operation: Operation) -> bool:
         """Whether the rule is for this operation, its numbers aside."""
@@ -167,6 +167,8 @@ class Rule:
 def suits(action: Action, name: str) -> bool:
     """Whether the action can be done to operations of this name at all."""
     match action:
+        case Outage(starts=Starts.AT_ONCE):
+            return False
         case LoseSettlement():
             return name in SETTLEMENTS
         case DeliverTwice():
