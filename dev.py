@@ -58,6 +58,7 @@ COMMANDS: dict[str, Command] = {
     "demo": Command("local.demo", "local/demo/__main__.py", (), "the whole flow on the embedded stack, with proof"),
     "start": Command("local", "local/__main__.py", ("--app",), "the embedded stack and the app, until Ctrl-C"),
     "stack": Command("local", "local/__main__.py", (), "broker and Cosmos DB alone, until Ctrl-C"),
+    "ops": Command("ops", "ops/__main__.py", (), "the operators' commands: look, replay, skip, reconcile"),
     "test": Command("pytest", "tests", ("-p", "dev"), "the tests; further arguments go to pytest"),
 }
 
@@ -103,7 +104,7 @@ def usage() -> str:
             *lines,
             "  check  ruff, mypy --strict, the settings check and the layer test; one line each",
             "",
-            "`dev.py COMMAND --help` shows the arguments of demo, start, stack and test.",
+            "`dev.py COMMAND --help` shows the arguments of demo, start, stack, ops and test.",
             f"The first call makes {VENV.name} (DEV_VENV names another folder) with {SUPPORTED} and installs",
             "requirements-dev.txt; a later call only does so after that file or the Python has changed.",
             "",

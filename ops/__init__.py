@@ -1,0 +1,1 @@
+"""The operators' command line: looks into queues and database, brings parked messages back, checks the invariants."""
