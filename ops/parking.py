@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import hashlib
 import zlib
@@ -96,19 +97,20 @@ class Filter:
 
 async def read_parked(bus: Bus, wanted: Callable[[Parked], bool] = lambda _: True) -> list[Parked]:
     """All parked messages that are wanted, each once, in the order of replay."""
-    found: list[Parked] = []
     quarantine = bus.queue(Role.QUARANTINE)
-    seen = set[str | None]()
-    async for message in bus.peek(quarantine):
-        seen.add(message.session_id)
-        found.append(parked_of(message))
-    # The broker promises to peek a session's messages to the session's receiver only: ask for what did not come along.
-    for session_id in await bus.sessions(quarantine):
-        if session_id not in seen:
-            found += [parked_of(message) for message in await bus.peek_session(quarantine, session_id)]
-    for role in (*WORKING, Role.QUARANTINE):
-        found += [parked_of(message) async for message in bus.peek(bus.dead_letters(role))]
+    dead = [bus.dead_letters(role) for role in (*WORKING, Role.QUARANTINE)]
+    sessions, *pages = await asyncio.gather(
+        bus.sessions(quarantine), *(_all_of(bus, entity) for entity in (quarantine, *dead))
+    )
+    found = [parked for page in pages for parked in page]
+    # The broker promises to show a session's messages to the session's receiver only: ask for what did not come along.
+    for session_id in set(sessions) - {parked.session_id for parked in pages[0]}:
+        found += [parked_of(message) for message in await bus.peek_session(quarantine, session_id)]
     return in_order(parked for parked in merged(found) if wanted(parked))
+
+
+async def _all_of(bus: Bus, entity: Entity) -> list[Parked]:
+    return [parked_of(message) async for message in bus.peek(entity)]
 
 
 def merged(found: Iterable[Parked]) -> list[Parked]:

@@ -280,15 +280,17 @@ class Replays:
         ends = self._clock.monotonic() + self._options.wait_seconds
         polls = 0
         while True:
-            await self._watch.refresh(parked.role, dead_letters=polls % DEAD_LETTERS_EVERY == 0)
             state, detail = await self._outcome(operation, parked.id)
+            if state is None:
+                polls += 1
+                await self._watch.refresh(parked.role, dead_letters=polls % DEAD_LETTERS_EVERY == 0)
+                state, detail = await self._outcome(operation, parked.id)
             if state is not None:
                 return state, detail
             if self._clock.monotonic() >= ends:
                 told = f"nothing has become of it in {self._options.wait_seconds:g} s"
                 return None, f"{told}; the next run goes on waiting"
             await settler.keep()
-            polls += 1
             await asyncio.sleep(POLL_SECONDS)
 
     async def _outcome(self, operation: Operation, parked_id: str) -> tuple[Status | None, str]:
