@@ -84,7 +84,7 @@ class BrokerPlug:
         """Let an operation meet the rules."""
         asked = exchange.operation
         operation = Operation(Service.BROKER, asked.name, asked.queue, [_key(each) for each in asked.keys])
-        entry, armed = self._faults.meet(operation, lambda action: asked.can_wait or not _waits(action))
+        entry, armed = self._faults.meet(operation, _all if asked.can_wait else _all_but_waiting)
         turn = _Turn(exchange, entry)
         if armed is None:
             turn.do_and_answer()
@@ -156,12 +156,16 @@ class BrokerPlug:
             asyncio.get_running_loop().call_soon(expire)
 
 
-def _waits(action: Action) -> bool:
-    return isinstance(action, Delay | Stall)
+def _all(_: Action) -> bool:
+    return True
+
+
+def _all_but_waiting(action: Action) -> bool:
+    return not isinstance(action, Delay | Stall)
 
 
 def _key(key: MessageKey) -> Key:
     session_id, message_id = key
-    if isinstance(message_id, bytes):
-        return Key(session_id, message_id.hex())
-    return Key(session_id, None if message_id is None else str(message_id))
+    if message_id is None or isinstance(message_id, str):
+        return Key(session_id, message_id)
+    return Key(session_id, message_id.hex() if isinstance(message_id, bytes) else str(message_id))

@@ -23,6 +23,7 @@ from local.faults.engine import Armed, Faults
 from local.faults.reading import Plan, armed_as_json, entry_as_json, plan_of, rule_of
 
 _BODY: Final = "body"  # what errors call it, where a file would have its name
+_MOST_DIGITS: Final = 16
 _QUERY: Final = frozenset({"after", "limit", "service", "operation", "entity", "group", "id", "rule"})
 
 
@@ -80,7 +81,7 @@ class FaultControl:
                 return _refused(400, f"{name}: unknown; there are {', '.join(sorted(_QUERY))}")
         numbers = {name: query.pop(name, default) for name, default in (("after", "0"), ("limit", "1000"))}
         for name, text in numbers.items():
-            if not (text.isascii() and text.isdecimal()):
+            if not (text.isascii() and text.isdecimal() and len(text) < _MOST_DIGITS):
                 return _refused(400, f"{name}: must be a whole number, not {text!r}")
         service = query.pop("service", None)
         if service is not None and service not in {each.value for each in Service}:

@@ -47,7 +47,7 @@ class Entry:
     service: Service
     operation: str
     entity: str
-    keys: tuple[Key, ...]
+    keys: Sequence[Key]
     more_keys: int
     rule: str | None = None
     result: str | None = None
@@ -267,7 +267,7 @@ class Faults:
             operation.service,
             operation.name,
             operation.entity,
-            tuple(keys[:_KEYS_AN_ENTRY]),
+            keys[:_KEYS_AN_ENTRY],
             max(0, len(keys) - _KEYS_AN_ENTRY),
         )
         self._history.append(entry)

@@ -166,7 +166,12 @@ def _value(file: str, key: str, value: Json, hint: object) -> object:
     kinds, words = _WANTED[wanted]
     if not isinstance(value, kinds) or isinstance(value, bool):
         raise ConfigError(file, key, f"must be {words}, not {kind_of(value)}")
-    return float(value) if wanted is float and isinstance(value, int | float) else value
+    if wanted is float and isinstance(value, int | float):
+        try:
+            return float(value)
+        except OverflowError:
+            raise ConfigError(file, key, "is too large") from None
+    return value
 
 
 def _given(made: Rule | Action, but: str = "") -> dict[str, Json]:

@@ -111,6 +111,7 @@ GOOD: dict[str, Any] = {"name": "a", "service": "cosmos", "action": {"kind": "de
         ({**GOOD, "action": {"kind": 1}}, "rules[0].action.kind", "must be one of delay, stall"),
         ({**GOOD, "action": 1}, "rules[0].action", "must be an object, not a number"),
         ({**GOOD, "action": "delay"}, "rules[0].action.seconds", "is missing"),
+        ({**GOOD, "action": {"kind": "delay", "seconds": 10**400}}, "rules[0].action.seconds", "is too large"),
         ({**GOOD, "action": {"kind": "delay", "seconds": -1}}, "rules[0].action.seconds", "must be from 0"),
         ({**GOOD, "action": {"kind": "delay", "seconds": 1, "stage": "x"}}, "rules[0].action.stage", "before, after"),
         ({**GOOD, "action": {"kind": "answer", "status": 429, "substatus": 1}}, "rules[0].action.substatus", "unknown"),
