@@ -230,3 +230,9 @@ async def _running(folder: Path, *arguments: str) -> AsyncIterator[asyncio.subpr
         if process.returncode is None:
             process.kill()
         await process.communicate()
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "docs" / "faults").glob("*.json")), ids=lambda file: file.name)
+async def test_examples_are_for_this_stack(file: Path) -> None:
+    async with Stack(ports="free", faults=file) as stack:
+        assert [armed.rule.name for armed in stack.faults.armed]
