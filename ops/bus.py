@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -34,6 +34,9 @@ from shared.settings import ServiceBusConnection
 
 CALL_SECONDS: Final = 10
 PAGE: Final = 250
+SESSIONS_PAGE: Final = 100
+ANY_SESSION: Final = 253_402_300_800_000
+"""Milliseconds: the year 10000, which asks for every session instead of those whose state was set since."""
 AT_ONCE: Final = 100
 EMPTIES_BEFORE_END: Final = 3
 """A receiver may come back with nothing while messages are there; one empty answer is no end."""
@@ -127,6 +130,8 @@ class Bus:
         )
         self._browsers: dict[str, _Browser] = {}
         self._senders: dict[Role, ServiceBusSender] = {}
+        self._sending = asyncio.Lock()  # a sender of the client is for one call at a time
+        self._closing: set[asyncio.Task[None]] = set()
 
     def queue(self, role: Role) -> Entity:
         """A role's queue."""
@@ -138,9 +143,7 @@ class Bus:
 
     async def peek(self, entity: Entity, first: int = 1) -> AsyncIterator[Peeked]:
         """All messages from a sequence number on, in their order, whoever holds them. Locks and changes nothing."""
-        browser = self._browsers.get(entity.address)
-        if browser is None:
-            browser = self._browsers[entity.address] = _Browser(self._client, entity)
+        browser = self._browser(entity)
         is_sure = False
         while True:
             with translated(f"peek {entity.address}"):
@@ -156,9 +159,11 @@ class Bus:
 
     async def sessions(self, entity: Entity) -> list[str]:
         """The sessions that hold something, as the broker lists them."""
+        browser, found = self._browser(entity), list[str]()
         with translated(f"list the sessions of {entity.address}"):
-            async with asyncio.timeout(CALL_SECONDS * 3):
-                return list(dict.fromkeys([each async for each in self._client.list_queue_sessions(entity.queue)]))
+            while page := await browser.sessions(len(found)):
+                found += page
+        return list(dict.fromkeys(found))
 
     async def peek_session(self, entity: Entity, session_id: str) -> list[Peeked]:
         """A session's messages, by way of its lock."""
@@ -171,11 +176,20 @@ class Bus:
                     found += [_read(entity, message, None) for message in page]
         return found
 
+    def _browser(self, entity: Entity) -> _Browser:
+        if entity.address not in self._browsers:
+            self._browsers[entity.address] = _Browser(self._client, entity)
+        return self._browsers[entity.address]
+
     async def send(self, role: Role, message: Outgoing) -> None:
         """Send one message. When it returns, the broker has it.
 
         Raises: TooLargeError; EnvironmentProblemError, after which the broker may have it or not.
         """
+        async with self._sending:
+            await self._send(role, message)
+
+    async def _send(self, role: Role, message: Outgoing) -> None:
         with translated(f"send to {self.queues[role]}"):
             if role not in self._senders:
                 self._senders[role] = self._client.get_queue_sender(self.queues[role])
@@ -189,6 +203,12 @@ class Bus:
     def session_settler(self, entity: Entity, session_id: str) -> SessionSettler:
         """What completes messages of a session."""
         return SessionSettler(self._client, entity, session_id)
+
+    def close_beside(self, settler: SessionSettler) -> None:
+        """Close a settler beside the work: the client takes about a second for it."""
+        task = asyncio.get_running_loop().create_task(settler.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     async def complete_dead_letters(self, entity: Entity, wanted: Iterable[int]) -> set[int]:
         """Complete these messages of a dead-letter queue, which has no sessions; says which are left.
@@ -223,8 +243,10 @@ class Bus:
 
     async def close(self) -> None:
         """Close all links; the client takes about a second for each."""
+        browsers = [browser.close() for browser in self._browsers.values()]
+        senders = [sender.close() for sender in self._senders.values()]
+        await asyncio.gather(*browsers, *senders, *self._closing, return_exceptions=True)
         with contextlib.suppress(ServiceBusError, OSError):
-            await asyncio.gather(*(browser.close() for browser in self._browsers.values()), return_exceptions=True)
             await self._client.close()
 
 
@@ -299,33 +321,55 @@ class _Browser:
     def __init__(self, client: ServiceBusClient, entity: Entity) -> None:
         self._entity = entity
         self._handler: Any = client._create_session_browser(entity.address)  # type: ignore[no-untyped-call]
+        self._types: Any = self._handler._amqp_transport
+        self._asking = asyncio.Lock()
 
     async def page(self, first: int) -> list[Peeked]:
         """Some messages from a sequence number on."""
         request = {
-            "from-sequence-number": self._handler._amqp_transport.AMQP_LONG_VALUE(first),
-            "message-count": PAGE,
+            "from-sequence-number": self._types.AMQP_LONG_VALUE(first),
+            "message-count": self._types.AMQP_INT_VALUE(PAGE),
         }
-        encoded: Sequence[bytes] = await self._handler._mgmt_request_response_with_retry(
-            b"com.microsoft:peek-message",
-            request,
-            _encoded_messages,
-            keep_alive_associated_link=False,
-            timeout=CALL_SECONDS,
-        )
+        encoded = await self._ask(b"com.microsoft:peek-message", request, _encoded_messages)
         return [_read(self._entity, ServiceBusReceivedMessage.from_bytes(each), each) for each in encoded]
+
+    async def sessions(self, skip: int) -> list[str]:
+        """Some of the sessions with messages or with a state."""
+        request = {
+            "last-updated-time": self._types.AMQP_TIMESTAMP_VALUE(ANY_SESSION),
+            "skip": self._types.AMQP_INT_VALUE(skip),
+            "top": self._types.AMQP_INT_VALUE(SESSIONS_PAGE),
+        }
+        found = await self._ask(b"com.microsoft:get-message-sessions", request, _session_ids)
+        return [_text(each) for each in found]
 
     async def close(self) -> None:
         await self._handler.close()
+
+    async def _ask(self, operation: bytes, request: dict[str, Any], read: Callable[..., list[bytes]]) -> list[bytes]:
+        async with self._asking:
+            answer: list[bytes] = await self._handler._mgmt_request_response_with_retry(
+                operation, request, read, keep_alive_associated_link=False, timeout=CALL_SECONDS
+            )
+        return answer
+
+
+def _session_ids(status: int, answer: Any, description: object, **_: Any) -> list[bytes]:
+    if status == 200:
+        return list(answer.value[b"sessions-ids"])
+    return _nothing(status, answer, description)
 
 
 def _encoded_messages(status: int, answer: Any, description: object, **_: Any) -> list[bytes]:
     if status == 200:
         return [bytes(each[b"message"]) for each in answer.value[b"messages"]]
-    if status in (202, 204):
-        return []
+    return _nothing(status, answer, description)
+
+
+def _nothing(status: int, answer: Any, description: object) -> list[bytes]:
+    """An empty answer; anything else is an error."""
     condition = (answer.application_properties or {}).get(b"errorCondition")
-    if condition == b"com.microsoft:message-not-found":
+    if status in (202, 204) or condition == b"com.microsoft:message-not-found":
         return []
     raise ServiceBusError(f"{status} {_text(description)} {_text(condition)}")
 

@@ -9,9 +9,11 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TextIO, TypeAlias
+from typing import Final, Self, TextIO, TypeAlias
 
 from ops import audit
 from ops.bus import Bus
@@ -43,6 +45,24 @@ EXIT_CODES: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The clients of a command. They connect with their first call."""
+
+    bus: Bus
+    database: Database
+
+    @classmethod
+    @asynccontextmanager
+    async def of(cls, target: Target) -> AsyncIterator[Self]:
+        """Clients for an environment, closed at the end."""
+        services = cls(Bus(target.settings.service_bus, target.settings.queues), Database(target.settings))
+        try:
+            yield services
+        finally:
+            await asyncio.gather(services.bus.close(), services.database.close())
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit code."""
     try:
@@ -57,10 +77,11 @@ async def run(
     environment: Mapping[str, str],
     *,
     project: Path | None = None,
+    services: Services | None = None,
     out: TextIO | None = None,
     err: TextIO | None = None,
 ) -> int:
-    """Run one command in an environment; gives the exit code."""
+    """Run one command in an environment; gives the exit code. With `services`, whoever opened them closes them."""
     try:
         options = parser().parse_args(arguments)
     except SystemExit as exc:  # argparse has said what is wrong
@@ -68,7 +89,7 @@ async def run(
     output = Output(as_json=options.json, out=out, err=err)
     try:
         target = read_target(project or project_folder(Path.cwd()), environment)
-        return await _dispatch(options, target, environment, output)
+        return await _dispatch(options, target, environment, output, services)
     except OpsError as exc:
         output.note(f"error: {exc}")
         return exc.code
@@ -77,7 +98,13 @@ async def run(
         return ENVIRONMENT
 
 
-async def _dispatch(options: argparse.Namespace, target: Target, environment: Mapping[str, str], out: Output) -> int:
+async def _dispatch(
+    options: argparse.Namespace,
+    target: Target,
+    environment: Mapping[str, str],
+    out: Output,
+    services: Services | None,
+) -> int:
     if options.command == "settings":
         return show_settings(target, out)
     if options.command in ("pause", "resume"):
@@ -94,18 +121,17 @@ async def _dispatch(options: argparse.Namespace, target: Target, environment: Ma
     if getattr(options, "yes", False) and not options.because:
         raise UsageError("--because is needed with --yes: the audit says why")
     corrected = _read_body(options.body) if getattr(options, "body", None) else None
+    if services is not None:
+        return await _on_services(options, target, services, out, corrected)
     await asyncio.to_thread(require_reachable, target)
-    bus = Bus(target.settings.service_bus, target.settings.queues)
-    database = Database(target.settings)
-    try:
-        return await _on_services(options, target, bus, database, out, corrected)
-    finally:
-        await asyncio.gather(bus.close(), database.close())
+    async with Services.of(target) as opened:
+        return await _on_services(options, target, opened, out, corrected)
 
 
 async def _on_services(
-    options: argparse.Namespace, target: Target, bus: Bus, database: Database, out: Output, corrected: bytes | None
+    options: argparse.Namespace, target: Target, services: Services, out: Output, corrected: bytes | None
 ) -> int:
+    bus, database = services.bus, services.database
     match options.command:
         case "sessions":
             return await list_sessions(bus, out, role=options.role, session=options.session, limit=options.limit)

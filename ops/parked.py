@@ -125,7 +125,7 @@ class ParkedCommands:
                 try:
                     remaining = await settler.complete(numbers)
                 finally:
-                    await settler.close()
+                    self._bus.close_beside(settler)
             left |= {(entity, number) for number in remaining}
         results = []
         for one in group:

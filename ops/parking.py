@@ -99,12 +99,10 @@ async def read_parked(bus: Bus, wanted: Callable[[Parked], bool] = lambda _: Tru
     """All parked messages that are wanted, each once, in the order of replay."""
     quarantine = bus.queue(Role.QUARANTINE)
     dead = [bus.dead_letters(role) for role in (*WORKING, Role.QUARANTINE)]
-    sessions, *pages = await asyncio.gather(
-        bus.sessions(quarantine), *(_all_of(bus, entity) for entity in (quarantine, *dead))
-    )
+    pages = await asyncio.gather(*(_all_of(bus, entity) for entity in (quarantine, *dead)))
     found = [parked for page in pages for parked in page]
     # The broker promises to show a session's messages to the session's receiver only: ask for what did not come along.
-    for session_id in set(sessions) - {parked.session_id for parked in pages[0]}:
+    for session_id in set(await bus.sessions(quarantine)) - {parked.session_id for parked in pages[0]}:
         found += [parked_of(message) for message in await bus.peek_session(quarantine, session_id)]
     return in_order(parked for parked in merged(found) if wanted(parked))
 

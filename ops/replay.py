@@ -149,7 +149,7 @@ class Replays:
                                 told(left)
                             break
                 finally:
-                    await settler.close()
+                    self._bus.close_beside(settler)
         finally:
             await self._settle_dead_letters(results)
         return results

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,22 +26,13 @@ class Session:
 
 async def list_sessions(bus: Bus, out: Output, *, role: Role | None, session: str | None, limit: int) -> int:
     """Peek through the working queues; what the app has in hand counts as waiting until it is settled."""
-    parked = Counter(one.group for one in await read_parked(bus))
+    roles = [each for each in WORKING if role in (None, each)]
+    stopped, queues = await asyncio.gather(
+        read_parked(bus), asyncio.gather(*(_sessions_of(bus, each) for each in roles))
+    )
+    parked = Counter(one.group for one in stopped)
     rows: list[tuple[str, str, Session, int]] = []
-    for each in WORKING:
-        if role not in (None, each):
-            continue
-        found: dict[str, Session] = {}
-        async for message in bus.peek(bus.queue(each)):
-            seen = found.setdefault(message.session_id or "", Session())
-            match message.state:
-                case "scheduled":
-                    seen.scheduled += 1
-                case "deferred":
-                    seen.deferred += 1
-                case _:
-                    seen.active += 1
-            seen.oldest = min(seen.oldest or message.enqueued_at, message.enqueued_at)
+    for each, found in zip(roles, queues, strict=True):
         names = found.keys() | {name for group, name in parked if group == each.value}
         rows += [
             (each.value, name, found.get(name, Session()), parked[each.value, name])
@@ -52,8 +44,8 @@ async def list_sessions(bus: Bus, out: Output, *, role: Role | None, session: st
         "Sessions",
         ("role", "session", "waiting", "scheduled", "deferred", "oldest", "parked"),
         [
-            (kind, name, one.active, one.scheduled or "", one.deferred or "", _moment(one.oldest), stopped or "")
-            for kind, name, one, stopped in rows[:limit]
+            (kind, name, one.active, one.scheduled or "", one.deferred or "", _moment(one.oldest), count or "")
+            for kind, name, one, count in rows[:limit]
         ],
     )
     if len(rows) > limit:
@@ -62,10 +54,9 @@ async def list_sessions(bus: Bus, out: Output, *, role: Role | None, session: st
         each.value: {
             "sessions": sum(kind == each.value and one.active > 0 for kind, _, one, _ in rows),
             "waiting": sum(one.active for kind, _, one, _ in rows if kind == each.value),
-            "sessionsWithParked": sum(kind == each.value and stopped > 0 for kind, _, _, stopped in rows),
+            "sessionsWithParked": sum(kind == each.value and count > 0 for kind, _, _, count in rows),
         }
-        for each in WORKING
-        if role in (None, each)
+        for each in roles
     }
     for name, total in totals.items():
         out.line(
@@ -83,13 +74,28 @@ async def list_sessions(bus: Bus, out: Output, *, role: Role | None, session: st
                     "scheduled": one.scheduled,
                     "deferred": one.deferred,
                     "oldest": _moment(one.oldest),
-                    "parked": stopped,
+                    "parked": count,
                 }
-                for kind, name, one, stopped in rows[:limit]
+                for kind, name, one, count in rows[:limit]
             ],
         }
     )
     return DONE
+
+
+async def _sessions_of(bus: Bus, role: Role) -> dict[str, Session]:
+    found: dict[str, Session] = {}
+    async for message in bus.peek(bus.queue(role)):
+        seen = found.setdefault(message.session_id or "", Session())
+        match message.state:
+            case "scheduled":
+                seen.scheduled += 1
+            case "deferred":
+                seen.deferred += 1
+            case _:
+                seen.active += 1
+        seen.oldest = min(seen.oldest or message.enqueued_at, message.enqueued_at)
+    return found
 
 
 def _moment(at: datetime | None) -> str | None:

@@ -19,8 +19,9 @@ async def _bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Benc
     async with (
         running(folder, duplicate_detection=True, settings=SETTINGS) as app,
         ServiceBusClient.from_connection_string(app.stack.service_bus_connection) as bus,
+        Ops.of(app.stack) as ops,
     ):
-        yield Bench(app, Ops(app.stack), bus)
+        yield Bench(app, ops, bus)
 
 
 @pytest_asyncio.fixture(loop_scope="session")

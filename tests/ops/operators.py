@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from azure.servicebus.aio import ServiceBusClient
 
 from local.stack import Stack
-from ops.cli import run
+from ops.cli import Services, run
+from ops.environment import read_target
 from tests.scenarios.harness import PROJECT, App
 
 BECAUSE = ("--yes", "--because", "the cause is repaired")
@@ -43,8 +46,20 @@ class Told:
 class Ops:
     """Calls commands as a person would, in this process."""
 
-    def __init__(self, stack: Stack) -> None:
+    def __init__(self, stack: Stack, services: Services) -> None:
         self._stack = stack
+        self._services = services
+
+    @classmethod
+    @asynccontextmanager
+    async def of(cls, stack: Stack) -> AsyncIterator[Ops]:
+        """Commands that share their clients: the SDK takes a second for each opening and closing."""
+        environment = {
+            "ServiceBusConnection": stack.service_bus_connection,
+            "CosmosConnection": stack.cosmos_connection,
+        }
+        async with Services.of(read_target(PROJECT, environment)) as services:
+            yield cls(stack, services)
 
     def environment(self, **settings: str) -> dict[str, str]:
         return {
@@ -60,7 +75,7 @@ class Ops:
         out, err = io.StringIO(), io.StringIO()
         environment = self.environment(**(settings or {}))
         form = () if text else ("--json",)
-        code = await run([*arguments, *form], environment, project=PROJECT, out=out, err=err)
+        code = await run([*arguments, *form], environment, project=PROJECT, services=self._services, out=out, err=err)
         return Told(code, out.getvalue(), err.getvalue())
 
 
@@ -71,6 +86,11 @@ class Bench:
     app: App
     ops: Ops
     bus: ServiceBusClient
+
+    async def replay_each(self, *sessions: str, more: tuple[str, ...] = ()) -> list[Told]:
+        """Replay sessions side by side, as several operators would."""
+        calls = [self.ops("parked", "replay", "--session", each, "--wait", "20", *more, *BECAUSE) for each in sessions]
+        return list(await asyncio.gather(*calls))
 
     async def dead_letter(self, queue: str, session_id: str, count: int) -> None:
         """Let the broker dead-letter the first messages of a session; the role must be paused."""
