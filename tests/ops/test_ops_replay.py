@@ -17,8 +17,10 @@ from azure.servicebus import ServiceBusMessage
 
 from local.broker.service import BrokerEvent, Sent
 from local.faults import Delay, Rule, Service
-from tests.ops.operators import BECAUSE, HELD_MAX, REPLAY_MAX, Bench
-from tests.scenarios.harness import PROJECT
+from local.payments import PaymentProvider, answers
+from ops.audit import operation_id
+from tests.ops.operators import BECAUSE, HELD_MAX, REPLAY_MAX, SETTINGS, Bench, Ops
+from tests.scenarios.harness import PROJECT, running
 from tests.scenarios.messages import amended, batch, cancelled, entry, fresh, line, placed, status, transaction
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -313,7 +315,7 @@ async def test_no_message_is_left_behind_an_empty_page(bench: Bench) -> None:
         await bench.app.send_all([status(order, "confirmed", n) for n in range(start, start + 125)])
     await bench.dead_letter("orders", order, count)
     bench.resume()
-    bench.app.stack.faults.add(
+    late = bench.app.stack.faults.add(
         Rule(
             name="late",
             service=Service.BROKER,
@@ -325,6 +327,7 @@ async def test_no_message_is_left_behind_an_empty_page(bench: Bench) -> None:
     )
     done = await bench.ops("parked", "replay", "--session", order, *BECAUSE, *QUICK)
     assert (done.code, done.json["counts"]) == (0, {"verified": count})
+    assert late.hits == 1
     assert bench.app.peek("orders/$DeadLetterQueue") == []
     await bench.app.quiet()
     document = await bench.app.order(order)
@@ -450,3 +453,64 @@ async def test_discard_closes_its_books_after_a_crash_and_names_the_skip(bench: 
     await bench.app.container("operations").upsert_item({**operation, "status": "planned"})
     await bench.ops("parked", "discard", "--session", order, "--reason", "InvalidMessage", *BECAUSE)
     assert await bench.operations(order) == [("discard", "completed"), ("discard", "completed")]
+
+
+async def test_verified_replay_whose_copy_is_still_there_is_not_sent_again(bench: Bench) -> None:
+    """R35: a crash behind the last write of the audit, before the copy is completed."""
+    order = fresh()
+    await bench.app.send(amended(order, "op-1"))
+    await bench.app.only_parked(order)
+    (listed,) = (await bench.ops("parked", "list", "--session", order)).json["messages"]
+    identity = {"messageId": f"{order}:op-1", "dedupId": f"{order}:op-1", "sessionId": order, "payloadHash": None}
+    await bench.app.container("operations").create_item(
+        {
+            "id": operation_id("replay", listed["id"], 1),
+            "type": "replay",
+            "v": 1,
+            "sessionId": order,
+            "role": "orders",
+            "key": f"{order}:op-1",
+            "originalSequenceNumber": "1",
+            "count": 1,
+            "old": identity,
+            "new": identity,
+            "outOfOrder": False,
+            "actor": "a",
+            "reason": "r",
+            "status": "verified",
+        }
+    )
+    sends = len(bench.app.sends)
+    (done,) = await bench.replay_each(order)
+    assert done.results == [(f"{order}:op-1", "verified")]
+    assert [each for each in bench.app.sends[sends:] if each.queue == "orders"] == []
+    assert bench.app.parked(order) == []
+
+
+async def test_message_of_the_empty_session_is_brought_to_its_own(bench: Bench) -> None:
+    """D50: the empty string is a session like any other, and the wrong one."""
+    order = fresh()
+    await bench.app.send(placed(order), session="")
+    assert (await bench.app.only_parked("")).reason == "SessionKeyMismatch"
+    (done,) = await bench.replay_each("")
+    assert [result for _, result in done.results] == ["verified"]
+    assert bench.app.parked("") == []
+
+
+async def test_parked_payment_is_called_again_by_a_replay(tmp_path: Path) -> None:
+    """C71: the provider refused; it is asked again, under the same key, only by the replay."""
+    async with PaymentProvider() as provider:
+        provider.script(answers(422))
+        async with running(tmp_path, settings={**SETTINGS, "PAYMENTS_URL": provider.url}) as app:
+            order = fresh()
+            await app.send(placed(order))
+            await app.send(amended(order, "op-1"))
+            await app.until(lambda: len(app.parked(order)) == 2, "both are parked")
+            assert [copy.reason for copy in app.parked(order)] == ["EffectRefused", "OrderNotReady"]
+            async with Ops.of(app.stack) as ops:
+                done = await ops("parked", "replay", "--session", order, *BECAUSE, *QUICK)
+            assert done.results == [(order, "verified"), (f"{order}:op-1", "verified")]
+            document = await app.order(order)
+            assert document is not None
+            assert (document["state"], document["total"]) == ("open", "29.50")
+            assert provider.count(order) == 2
