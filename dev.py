@@ -60,6 +60,10 @@ COMMANDS: dict[str, Command] = {
     "stack": Command("local", "local/__main__.py", (), "broker and Cosmos DB alone, until Ctrl-C"),
     "ops": Command("ops", "ops/__main__.py", (), "the operators' commands: look, replay, skip, reconcile"),
     "test": Command("pytest", "tests", ("-p", "dev"), "the tests; further arguments go to pytest"),
+    "simulate": Command(
+        "tests.simulation", "tests/simulation/__main__.py", (), "seeded schedules of workers, crashes, faults"
+    ),
+    "chaos": Command("tests.chaos", "tests/chaos/__main__.py", (), "real processes under seeded faults, with proof"),
 }
 
 
@@ -96,15 +100,15 @@ def offered() -> list[str]:
 
 def usage() -> str:
     """Say how to call this file."""
-    lines = [f"  {name:<6} {COMMANDS[name].help}" for name in offered() if name in COMMANDS]
+    lines = [f"  {name:<8} {COMMANDS[name].help}" for name in offered() if name in COMMANDS]
     return "\n".join(
         [
             "usage: python3 dev.py COMMAND [ARGUMENT ...]",
             "",
             *lines,
-            "  check  ruff, mypy --strict, the settings check and the layer test; one line each",
+            "  check    ruff, mypy --strict, the settings check and the layer test; one line each",
             "",
-            "`dev.py COMMAND --help` shows the arguments of demo, start, stack, ops and test.",
+            "`dev.py COMMAND --help` shows the arguments of every command but check.",
             f"The first call makes {VENV.name} (DEV_VENV names another folder) with {SUPPORTED} and installs",
             "requirements-dev.txt; a later call only does so after that file or the Python has changed.",
             "",

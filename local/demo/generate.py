@@ -50,13 +50,21 @@ class _Raw(str):
 
 def generate(seed: int = SEED) -> str:
     """Make the text of the file."""
-    maker = _Maker(random.Random(seed))  # noqa: S311 (a data set, no secret)
+    maker = Maker(random.Random(seed))  # noqa: S311 (a data set, no secret)
     return "".join(f"{text}\n" for text in maker.lines())
 
 
-class _Maker:
-    def __init__(self, random_: random.Random) -> None:
+class Maker:
+    """Makes sessions of messages. `prefix` keeps the ids of several makers apart.
+
+    Without `with_gaps` no command comes before its turn: what becomes of such a one depends on whether it is delivered
+    again behind the one that was missing.
+    """
+
+    def __init__(self, random_: random.Random, *, prefix: str = "", with_gaps: bool = True) -> None:
         self.random = random_
+        self.prefix = prefix
+        self.with_gaps = with_gaps
         self.sessions: list[list[Members]] = []
         self.orders: list[tuple[str, str]] = []  # id, currency
 
@@ -70,10 +78,13 @@ class _Maker:
         self.sessions += self.second_bodies()
         self.sessions += self.special()
         self.sessions += [[line] for line in self.wrong()]
+        return self.mixed()
+
+    def mixed(self) -> list[str]:
+        """Mix the sessions, keeping the order of each; gives a line of the file for each message."""
         return [_text(line) for line in self._shuffled()]
 
     def _shuffled(self) -> Iterable[Members]:
-        """Mix the sessions, keeping the order of each."""
         waiting = [list(reversed(session)) for session in self.sessions if session]
         while waiting:
             at = self.random.randrange(len(waiting))
@@ -100,8 +111,9 @@ class _Maker:
             placed["meta"] = {"sentAt": "2026-11-30T12:00:00Z", "build": self.random.randrange(100)}
         messages = [self.message("orders", order, order, placed)]
         sequence, version, statuses = 2, 1, ["confirmed", "shipped", "delivered"]
+        weights = (5, 6, 1.2, 0.25 if sequenced and self.with_gaps else 0)
         for step in range(self.random.choice((0, 0, 1, 2, 3))):
-            kind = self.random.choices(("amend", "status", "cancel", "gap"), (5, 6, 1.2, 0.25 if sequenced else 0))[0]
+            kind = self.random.choices(("amend", "status", "cancel", "gap"), weights)[0]
             operation = f"op-{step + 1}"
             if kind == "status":
                 status = statuses.pop(0) if statuses else "returned"
@@ -212,6 +224,7 @@ class _Maker:
         """Streams of a ledger of their own: out of order, with a gap that stays, closed too early."""
 
         def entry(order: str, stream: str, number: int, sequence: int | None, **more: Any) -> Members:
+            order = f"{self.prefix}{order}"
             body: Members = {"orderId": order, "stream": stream, "transactionId": f"D-{number}", "kind": "add"}
             if sequence is not None:
                 body["sequence"] = sequence
@@ -245,15 +258,15 @@ class _Maker:
         """Sent at once, the second body vanishes in the broker's window; sent behind it, it is a conflict."""
         sessions = []
         for number in range(1, 5):
-            order = f"TWO-{number}"
+            order = f"{self.prefix}TWO-{number}"
             line = self.line("1", "EUR")
             body: Members = {"type": "order.placed", "orderId": order, "currency": "EUR", "lines": [line]}
             other = {**body, "lines": [{**line, "quantity": line["quantity"] + 1}]}
             first, second = (self.message("orders", order, order, one) for one in (body, other))
             sessions.append([first, {**second, "repeat": 3}])
         for number in range(1, 3):
-            ledger = f"LX-{number}"
-            row: Members = {"transactionId": "T-1", "orderId": "TWO-1", "kind": "add", "amount": "1"}
+            ledger = f"{self.prefix}LX-{number}"
+            row: Members = {"transactionId": "T-1", "orderId": f"{self.prefix}TWO-1", "kind": "add", "amount": "1"}
             batch: Members = {"ledgerId": ledger, "batchId": "1", "currency": "EUR", "transactions": [row]}
             other = {**batch, "transactions": [{**row, "amount": "2"}]}
             first, second = (self.message("ledger", f"{ledger}:1", ledger, one) for one in (batch, other))

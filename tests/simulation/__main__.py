@@ -1,8 +1,9 @@
-"""`python -m tests.simulation --seeds N`: more schedules; exit code 1 with the history of a seed that fails."""
+"""`python -m tests.simulation --seeds N`: more schedules; exit code 1 with the history of a seed that fails, 130 interrupted."""
 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 
@@ -14,7 +15,7 @@ from tests.simulation.run import run_seed
 
 def main() -> int:
     """Run seeds until one fails."""
-    parser = argparse.ArgumentParser(prog="simulate", description="Seeded schedules over the pure state machines.")
+    parser = argparse.ArgumentParser(prog="dev.py simulate", description=__doc__)
     parser.add_argument("--seeds", type=int, default=2000, help="how many seeds to run")
     parser.add_argument("--start", type=int, default=0, help="the first seed")
     parser.add_argument("--rough", action="store_true", help="more faults per run")
@@ -32,4 +33,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.stderr.write("simulate: interrupted\n")
+        sys.exit(130)

@@ -1,0 +1,1 @@
+"""Real processes under a seeded plan of faults, and the proof of what came out."""
