@@ -7,8 +7,8 @@ import os
 import azure.functions as func
 
 from shared.adapters.trigger import envelope_of, request_of, response_of
+from shared.bootstrap import answer, handle, services
 from shared.bootstrap import health as health_answer
-from shared.bootstrap import ready, services
 from shared.envelope import Role
 
 app = func.FunctionApp(http_auth_level=func.AuthLevel.FUNCTION)
@@ -28,7 +28,7 @@ FUNCTIONS = ("process_order", "fan_out_ledger", "apply_entry", "sweep", "submit_
 )
 async def process_order(message: func.ServiceBusMessage, context: func.Context) -> None:
     """Handle one order message. Returning completes it; raising abandons it."""
-    await (await ready()).process_order(envelope_of(Role.ORDERS, message, context))
+    await handle(Role.ORDERS, lambda: envelope_of(Role.ORDERS, message, context))
 
 
 @app.function_name("fan_out_ledger")
@@ -42,7 +42,7 @@ async def process_order(message: func.ServiceBusMessage, context: func.Context) 
 )
 async def fan_out_ledger(message: func.ServiceBusMessage, context: func.Context) -> None:
     """Send each transaction of a ledger batch to its order's session, in order."""
-    await (await ready()).fan_out_ledger(envelope_of(Role.LEDGER, message, context))
+    await handle(Role.LEDGER, lambda: envelope_of(Role.LEDGER, message, context))
 
 
 @app.function_name("apply_entry")
@@ -56,7 +56,7 @@ async def fan_out_ledger(message: func.ServiceBusMessage, context: func.Context)
 )
 async def apply_entry(message: func.ServiceBusMessage, context: func.Context) -> None:
     """Apply one entry to its order's ledger."""
-    await (await ready()).apply_entry(envelope_of(Role.LEDGER_ENTRIES, message, context))
+    await handle(Role.LEDGER_ENTRIES, lambda: envelope_of(Role.LEDGER_ENTRIES, message, context))
 
 
 @app.function_name("sweep")
@@ -70,14 +70,16 @@ async def sweep(timer: func.TimerRequest) -> None:  # noqa: ARG001 - the host bi
 @app.route(route="orders", methods=["POST"])
 async def submit_order(req: func.HttpRequest, context: func.Context) -> func.HttpResponse:
     """Put an order message on its queue."""
-    return response_of(await services().orders.submit(request_of(req, context)))
+    return response_of(await answer(lambda own: own.orders.submit(request_of(req, context))))
 
 
 @app.function_name("get_order")
 @app.route(route="orders/{*orderId}", methods=["GET"])  # catch-all: an id may hold a slash
 async def get_order(req: func.HttpRequest, context: func.Context) -> func.HttpResponse:
     """An order as it is now."""
-    return response_of(await services().orders.get(request_of(req, context), req.route_params.get("orderId", "")))
+    return response_of(
+        await answer(lambda own: own.orders.get(request_of(req, context), req.route_params.get("orderId", "")))
+    )
 
 
 @app.function_name("health")

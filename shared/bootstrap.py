@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from shared import telemetry
@@ -17,8 +17,8 @@ from shared.adapters.servicebus import ServiceBusQueues
 from shared.adapters.system import SystemClock, SystemTokens
 from shared.contracts.documents import LedgerSequence, LedgerState
 from shared.domain.verdicts import Policy
-from shared.envelope import Envelope, HttpAnswer
-from shared.errors import ConfigurationError
+from shared.envelope import Envelope, HttpAnswer, Role
+from shared.errors import ConfigurationError, InFlightError
 from shared.handlers import apply_entry, fan_out_ledger, process_order
 from shared.handlers.claim import Claims
 from shared.handlers.effect import PaymentEffect
@@ -112,6 +112,15 @@ class Services:
         """Handle one message of `ledger-entries`. Returning completes it; raising abandons it."""
         await self._guard.run(apply_entry.CONSUMER, self._apply_entry, envelope)
 
+    @property
+    def handlers(self) -> Mapping[Role, Callable[[Envelope], Awaitable[None]]]:
+        """Which of them takes the messages of a queue."""
+        return {
+            Role.ORDERS: self.process_order,
+            Role.LEDGER: self.fan_out_ledger,
+            Role.LEDGER_ENTRIES: self.apply_entry,
+        }
+
 
 def build(settings: Settings) -> Services:
     """The services on the real clients. Nothing is opened yet: the clients connect with their first call.
@@ -137,24 +146,43 @@ def services() -> Services:
     return build(Settings.from_env(os.environ))
 
 
-async def ready() -> Services:
-    """The services, for a message. With wrong settings it waits before it raises: an abandoned message comes back at
-    once, and a deployment without a setting would lose its queues to the dead letters within seconds.
+async def handle(role: Role, read: Callable[[], Envelope]) -> None:
+    """Handle one delivery, which `read` gives. Returning completes it.
 
-    Raises: ConfigurationError.
+    What fails before a handler has it (a wrong setting, an exporter that refuses its own) fails for every message. So
+    it waits before it raises: an abandoned message comes back at once, and the queues would be in the dead letters
+    within seconds.
+
+    Raises: an Exception, which abandons it, and nothing else.
     """
     try:
-        return services()
+        try:
+            work, envelope = services().handlers[role], read()
+        except Exception as error:
+            # Of the app's own error the text; another's might hold a connection string.
+            described = str(error) if isinstance(error, ConfigurationError) else type(error).__name__
+            telemetry.logger.error(telemetry.CONFIGURATION, extra={"description": described})
+            await asyncio.sleep(MISCONFIGURED_SECONDS)
+            raise
+    except asyncio.CancelledError as cancelled:
+        raise ConfigurationError("the invocation was ended while it waited for right settings") from cancelled
+    await work(envelope)
+
+
+async def answer(call: Callable[[Services], Awaitable[HttpAnswer]]) -> HttpAnswer:
+    """Answer one HTTP request; with wrong settings by their names."""
+    try:
+        return await call(services())
     except ConfigurationError as error:
-        telemetry.logger.error(telemetry.CONFIGURATION, extra={"description": str(error)})
-        await asyncio.sleep(MISCONFIGURED_SECONDS)
-        raise
+        return misconfigured(error.names)
+    except asyncio.CancelledError as cancelled:
+        raise InFlightError("the request was ended before its answer") from cancelled
 
 
 def health(env: Mapping[str, str], functions: tuple[str, ...]) -> HttpAnswer:
     """Whether the settings can be read, by name; no I/O."""
     try:
-        cosmos_account(Settings.from_env(env).cosmos)
+        Settings.from_env(env)
     except ConfigurationError as error:
         return misconfigured(error.names)
     return healthy(functions)

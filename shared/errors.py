@@ -47,12 +47,14 @@ class AppError(Exception):
 class TransientError(AppError):
     """The same call may succeed a moment later; nothing is wrong with the message.
 
-    `event` names the log event that operators alert on, where waiting alone will not help.
+    `event` names the log event that operators alert on, where waiting alone will not help. `of_record`: it concerns
+    this record alone, so it says nothing of the services.
     """
 
-    def __init__(self, description: str, *, event: str | None = None) -> None:
+    def __init__(self, description: str, *, event: str | None = None, of_record: bool = False) -> None:
         super().__init__(description)
         self.event = event
+        self.of_record = of_record
 
 
 class LostRaceError(TransientError):

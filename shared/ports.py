@@ -171,7 +171,10 @@ class Refused:
 
 
 class Payments(Protocol):
-    """The payment provider. Whatever is no answer of its contract raises TransientError: the outcome is unknown."""
+    """The payment provider.
+
+    Whatever is no answer of its contract raises UnknownCommitError; a call that was surely not made, TransientError.
+    """
 
     async def authorize(self, key: str, order_id: str, amount: str, currency: str) -> Approved | Declined | Refused:
         """Ask for the authorisation of an amount under an idempotency key (ASCII)."""

@@ -6,6 +6,7 @@ os.environ.
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -115,6 +116,8 @@ class Settings:
             log_keys=reader.choice("LOG_KEYS", ("plain", "fingerprint")),
         )
         reader.text("SWEEP_SCHEDULE")
+        if settings.telemetry_exporter == "azuremonitor":
+            reader.text("APPLICATIONINSIGHTS_CONNECTION_STRING")
         if not reader.faults:
             reader.faults.extend(unmet_inequalities(settings))
         if reader.faults:
@@ -222,6 +225,8 @@ def _cosmos(reader: _Reader) -> CosmosConnection:
         reader.faults.append("CosmosConnection__accountEndpoint: must begin with https://")
     if flat is not None and not ("AccountEndpoint=" in flat and "AccountKey=" in flat):
         reader.faults.append("CosmosConnection: a connection string has AccountEndpoint= and AccountKey=")
+    elif flat is not None and not _is_key(flat.partition("AccountKey=")[2].partition(";")[0]):
+        reader.faults.append("CosmosConnection: its AccountKey is no base64 text")
     return CosmosConnection(flat, endpoint, credential, client_id)
 
 
@@ -230,3 +235,10 @@ def _payments_url(reader: _Reader) -> str | None:
     if url is not None and not _HTTP_URL.fullmatch(url):
         reader.faults.append("PAYMENTS_URL: must be http:// or https:// with a host, and no query")
     return url
+
+
+def _is_key(text: str) -> bool:
+    try:
+        return len(base64.b64decode(text, validate=True)) > 0
+    except ValueError:
+        return False

@@ -95,6 +95,7 @@ class Handled:
     attempt_seconds: float
     lag_seconds: float
     replay_count: int
+    is_settled: bool
     error_type: str | None
 
 
@@ -130,7 +131,8 @@ def message_handled(handled: Handled, error: BaseException | None) -> None:
     if handled.error_type is not None:
         attributes["error.type"] = handled.error_type
     _duration.record(handled.attempt_seconds, attributes)
-    _lag.record(handled.lag_seconds, {"consumer": handled.consumer})
+    if handled.is_settled:
+        _lag.record(handled.lag_seconds, {"consumer": handled.consumer})
 
 
 def _trace_fields() -> dict[str, str]:
@@ -185,6 +187,11 @@ def log_stuck(record: str, error: BaseException | None) -> None:
         extra={**keyed(record=record), "error": type(error).__name__ if error else "sweeps"},
         exc_info=error,
     )
+
+
+def effect_called(answer: str | None) -> None:
+    """A call of another system, with the kind of its answer; None: it gave none."""
+    logger.info(EFFECT_CALLED, extra={"effect": "payment", "answer": answer or "unknown"})
 
 
 def effect_parked(reason: Reason) -> None:

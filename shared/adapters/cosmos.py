@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 import aiohttp
 from azure.core import MatchConditions
@@ -48,18 +48,20 @@ from shared.ports import (
 )
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 CALL_SECONDS = 10
 CONNECT_SECONDS = 3
 READ_SECONDS = 7
-PAGE_ITEMS = 100
-PARTITION_FULL_SUBSTATUS = 1014
-OWNER_GONE_SUBSTATUS = 1003
+PAGE_ITEMS = 1000
+BATCH = "batch"
 
-# Committed or not: unknown. https://learn.microsoft.com/rest/api/cosmos-db/http-status-codes-for-cosmosdb
-UNKNOWN_STATUSES = frozenset({408, 410, 500, 502, 503, 504})
 NOT_COMMITTED_STATUSES = frozenset({429, 449})
 CONFIGURATION_STATUSES = frozenset({401, 403, 404})
+PARTITION_FULL = (403, 1014)
+CONTAINER_REPLACED = (400, 1024)
+SESSION_NOT_AVAILABLE = (404, 1002)
+OWNER_GONE = (404, 1003)
 ONE_ATTEMPT: Mapping[str, Any] = {"retry_connect": 0, "retry_read": 0, "read_timeout": READ_SECONDS}
 
 Charge = Callable[[str, float], None]
@@ -85,121 +87,155 @@ class CosmosDocuments:
         self._on_charge = on_charge
         self._session: aiohttp.ClientSession | None = None
         self._client: CosmosClient | None = None
-        self._containers: dict[Container, ContainerProxy] = {}
-        self._opening = asyncio.Lock()
+        self._containers: dict[Container, asyncio.Task[ContainerProxy]] = {}
 
     async def read(self, container: Container, partition: str, document_id: str) -> Found | None:
         """Read a document; None if there is none."""
-        proxy = await self._container(container)
-        try:
-            item = await self._call(
-                "read", proxy.read_item(document_id, partition_key=partition, **ONE_ATTEMPT), write=False
-            )
-        except _MissingError:
-            return None
-        headers = item.get_response_headers()
-        return Found(item, item["_etag"], int(item["_ts"]), _server_time(headers))
+
+        async def call(proxy: ContainerProxy) -> Found:
+            item = await proxy.read_item(document_id, partition_key=partition, **ONE_ATTEMPT)
+            headers = self._charged("read", item)
+            return Found(item, item["_etag"], int(item["_ts"]), _server_time(headers))
+
+        return await self._call("read", container, call, {404: lambda _: None}, write=False)
 
     async def create(self, container: Container, document: Json) -> Written | Conflict:
         """Create a document unless its id is taken."""
-        proxy = await self._container(container)
-        try:
-            answer = await self._call(
-                "create", proxy.create_item(dict(document), no_response=True, **ONE_ATTEMPT), write=True
-            )
-        except _ConflictError:
-            return Conflict()
-        return Written(_etag(answer))
+
+        async def call(proxy: ContainerProxy) -> Written | Conflict:
+            answer = await proxy.create_item(dict(document), no_response=True, **ONE_ATTEMPT)
+            return Written(self._charged("create", answer)["etag"])
+
+        return await self._call("create", container, call, {409: lambda _: Conflict()}, write=True)
 
     async def replace(self, container: Container, document: Json, etag: str) -> Written | Stale:
         """Replace a document whose ETag is still `etag`."""
-        proxy = await self._container(container)
-        call = proxy.replace_item(
-            str(document["id"]),
-            dict(document),
-            etag=etag,
-            match_condition=MatchConditions.IfNotModified,
-            no_response=True,
-            **ONE_ATTEMPT,
-        )
-        try:
-            answer = await self._call("replace", call, write=True)
-        except (_StaleError, _MissingError):
-            return Stale()
-        return Written(_etag(answer))
+
+        async def call(proxy: ContainerProxy) -> Written | Stale:
+            answer = await proxy.replace_item(
+                str(document["id"]),
+                dict(document),
+                etag=etag,
+                match_condition=MatchConditions.IfNotModified,
+                no_response=True,
+                **ONE_ATTEMPT,
+            )
+            return Written(self._charged("replace", answer)["etag"])
+
+        return await self._call("replace", container, call, _STALE, write=True)
 
     async def delete(self, container: Container, partition: str, document_id: str, etag: str) -> Written | Stale:
         """Delete a document whose ETag is still `etag`."""
-        proxy = await self._container(container)
-        call = proxy.delete_item(
-            document_id,
-            partition_key=partition,
-            etag=etag,
-            match_condition=MatchConditions.IfNotModified,
-            **ONE_ATTEMPT,
-        )
-        try:
-            await self._call("delete", call, write=True)
-        except (_StaleError, _MissingError):
-            return Stale()
-        return Written("")
+
+        async def call(proxy: ContainerProxy) -> Written | Stale:
+            await proxy.delete_item(
+                document_id,
+                partition_key=partition,
+                etag=etag,
+                match_condition=MatchConditions.IfNotModified,
+                **ONE_ATTEMPT,
+            )
+            return Written("")
+
+        return await self._call("delete", container, call, _STALE, write=True)
 
     async def batch(
         self, container: Container, partition: str, operations: Sequence[Operation]
     ) -> Committed | Rejected:
         """Commit all operations or none."""
-        proxy = await self._container(container)
-        call = proxy.execute_item_batch(
-            [_sdk_operation(operation) for operation in operations], partition_key=partition, **ONE_ATTEMPT
-        )
-        try:
-            answer = await self._call("batch", call, write=True)
-        except _BatchError as refused:
-            return Rejected(refused.index, refused.status)
-        return Committed(tuple(str(result.get("eTag") or "") for result in answer))
+
+        async def call(proxy: ContainerProxy) -> Committed | Rejected:
+            answer = await proxy.execute_item_batch(
+                [_sdk_operation(operation) for operation in operations], partition_key=partition, **ONE_ATTEMPT
+            )
+            self._charged(BATCH, answer)
+            return Committed(tuple(str(result.get("eTag") or "") for result in answer))
+
+        return await self._call(BATCH, container, call, _REJECTED, write=True)
 
     async def query(self, container: Container, text: str, parameters: Json) -> AsyncIterator[Page]:
         """Run a query over all partitions, page by page; there is at least one page."""
-        proxy = await self._container(container)
         headers: dict[str, str] = {}
-        pages = proxy.query_items(
-            query=text,
-            parameters=[{"name": name, "value": value} for name, value in parameters.items()],
-            max_item_count=PAGE_ITEMS,
-            response_hook=lambda answered, _: headers.update(answered),
-            **ONE_ATTEMPT,
-        ).by_page()
-        page = await self._call("query", _next_page(pages), write=False)
+        pages: AsyncIterator[Any] | None = None
+
+        async def call(proxy: ContainerProxy) -> list[Any] | None:
+            nonlocal pages
+            if pages is None:
+                pages = proxy.query_items(
+                    query=text,
+                    parameters=[{"name": name, "value": value} for name, value in parameters.items()],
+                    max_item_count=PAGE_ITEMS,
+                    response_hook=lambda answered, _: headers.update(answered),
+                    **ONE_ATTEMPT,
+                ).by_page()
+            page = await _next_page(pages)
+            self._on_charge("query", _charge(headers))
+            return page
+
+        page = await self._call("query", container, call, {}, write=False)
         yield Page(tuple(page or ()), _server_time(headers))  # the SDK has no page where nothing is found
         while page is not None:
-            page = await self._call("query", _next_page(pages), write=False)
+            page = await self._call("query", container, call, {}, write=False)
             if page is not None:
                 yield Page(tuple(page), _server_time(headers))
 
     async def close(self) -> None:
         """Close the client and its connections."""
+        for opening in self._containers.values():
+            opening.cancel()
         if self._client is not None:
             await self._client.close()
         if self._session is not None:
             await self._session.close()
 
+    async def _call(
+        self,
+        operation: str,
+        container: Container,
+        call: Callable[[ContainerProxy], Awaitable[T]],
+        values: Mapping[int, Callable[[int], T | V]],
+        *,
+        write: bool,
+    ) -> T | V:
+        """Make one call, bounded as a whole; `values` turns the statuses that are answers into them, by the index of
+        the operation."""
+        try:
+            with translated_errors(operation, frozenset(values), write=write):
+                async with asyncio.timeout(CALL_SECONDS):
+                    return await call(await self._container(container))
+        except _AnswerError as answer:
+            self._on_charge(operation, answer.charge)
+            return values[answer.status](answer.index)
+
     async def _container(self, container: Container) -> ContainerProxy:
-        """The container's proxy. Its properties are read here, once, so that a missing container is never mistaken
-        for a missing document."""
-        if container in self._containers:
-            return self._containers[container]
-        async with self._opening:
-            if container not in self._containers:
-                proxy = self._open().get_database_client(self._database).get_container_client(self._names[container])
-                try:
-                    await self._call("container", proxy.read(**ONE_ATTEMPT), write=False)
-                except _MissingError as missing:
-                    raise TransientError(
-                        f"container {self._names[container]} of database {self._database} does not exist",
-                        event=EVENT_CONFIGURATION,
-                    ) from missing
-                self._containers[container] = proxy
-        return self._containers[container]
+        """The container's proxy. Its properties are read first, once for all who wait for them, so that a missing
+        container is never mistaken for a missing document."""
+        opening = self._containers.get(container)
+        if opening is None or (opening.done() and (opening.cancelled() or opening.exception() is not None)):
+            opening = asyncio.get_running_loop().create_task(self._opened(container))
+            opening.add_done_callback(_look_at)
+            self._containers[container] = opening
+        return await asyncio.shield(opening)
+
+    async def _opened(self, container: Container) -> ContainerProxy:
+        """Whatever goes wrong here is no message's fault."""
+        name = self._names[container]
+        try:
+            async with asyncio.timeout(CALL_SECONDS):
+                proxy = self._open().get_database_client(self._database).get_container_client(name)
+                await proxy.read(**ONE_ATTEMPT)
+        except ClientAuthenticationError as exc:
+            raise TransientError(f"container {name}: no token", event=EVENT_CONFIGURATION) from exc
+        except HttpResponseError as exc:
+            event = EVENT_CONFIGURATION if exc.status_code in {400, *CONFIGURATION_STATUSES} else None
+            raise TransientError(f"container {name}: HTTP {exc.status_code}", event=event) from exc
+        except (AzureError, OSError) as exc:
+            raise TransientError(f"container {name}: no answer ({type(exc).__name__})") from exc
+        except (ValueError, TypeError) as exc:  # such as a key that is no base64
+            raise TransientError(
+                f"container {name}: the client refuses its settings", event=EVENT_CONFIGURATION
+            ) from exc
+        return proxy
 
     def _open(self) -> CosmosClient:
         if self._client is None:
@@ -218,48 +254,56 @@ class CosmosDocuments:
             )
         return self._client
 
-    async def _call(self, operation: str, call: Awaitable[T], *, write: bool) -> T:
-        with translated_errors(operation, write=write):
-            async with asyncio.timeout(CALL_SECONDS):
-                answer = await call
-        if hasattr(answer, "get_response_headers"):
-            charge = cast(_Answered, answer).get_response_headers().get("x-ms-request-charge")
-            self._on_charge(operation, float(charge or 0))
-        return answer
+    def _charged(self, operation: str, answer: _Answered) -> Mapping[str, str]:
+        headers = answer.get_response_headers()
+        self._on_charge(operation, _charge(headers))
+        return headers
 
 
-class _MissingError(Exception):
-    """404 for a document."""
+def _look_at(opening: asyncio.Task[ContainerProxy]) -> None:
+    """Whoever waited may have gone; an error that nobody sees is no surprise then."""
+    if not opening.cancelled():
+        opening.exception()
 
 
-class _ConflictError(Exception):
-    """409."""
+class _AnswerError(Exception):
+    """A status that the caller takes as an answer, with the index of the operation in its batch."""
 
-
-class _StaleError(Exception):
-    """412."""
-
-
-class _BatchError(Exception):
-    """A transactional batch was refused at one of its operations."""
-
-    def __init__(self, index: int, status: int) -> None:
-        super().__init__(f"operation {index}: HTTP {status}")
-        self.index = index
+    def __init__(self, status: int, charge: float, index: int = 0) -> None:
+        super().__init__(f"HTTP {status}")
         self.status = status
+        self.charge = charge
+        self.index = index
+
+
+_STALE: Mapping[int, Callable[[int], Stale]] = {404: lambda _: Stale(), 412: lambda _: Stale()}
+_REJECTED: Mapping[int, Callable[[int], Rejected]] = {
+    404: lambda index: Rejected(index, 404),
+    409: lambda index: Rejected(index, 409),
+    412: lambda index: Rejected(index, 412),
+}
 
 
 @contextmanager
-def translated_errors(doing: str, *, write: bool) -> Iterator[None]:
-    """Turn the SDK's errors into ours, keeping the cause."""
+def translated_errors(doing: str, values: frozenset[int] = frozenset(), *, write: bool) -> Iterator[None]:
+    """Turn the SDK's errors into ours, keeping the cause; statuses among `values` are answers."""
     try:
         yield
     except CosmosBatchOperationError as exc:
-        raise _batch_error(exc, doing) from exc
+        index, status = _cause(exc)
+        if status in values:
+            raise _AnswerError(status, _charge(exc.headers or {}), index) from exc
+        raise _error(status, None, f"{doing}: operation {index}: HTTP {status}", write=write) from exc
     except ClientAuthenticationError as exc:
         raise TransientError(f"{doing}: no token", event=EVENT_CONFIGURATION) from exc
     except HttpResponseError as exc:
-        raise _status_error(exc.status_code, getattr(exc, "sub_status", None), doing, write=write) from exc
+        status, sub_status = exc.status_code or 0, getattr(exc, "sub_status", None)
+        # A batch's answers are its operations' statuses; one of the whole request is no answer of any.
+        is_answer = doing != BATCH and (status, sub_status) not in (SESSION_NOT_AVAILABLE, OWNER_GONE)
+        if status in values and is_answer:
+            raise _AnswerError(status, _charge(getattr(exc, "headers", None) or {})) from exc
+        what = f"{doing}: HTTP {status}" + (f"/{sub_status}" if sub_status else "")
+        raise _error(status, sub_status, what, write=write) from exc
     except (AzureError, OSError) as exc:  # no answer, a truncated one, a time-out
         kind = UnknownCommitError if write else TransientError
         raise kind(f"{doing}: no answer ({type(exc).__name__})") from exc
@@ -267,39 +311,31 @@ def translated_errors(doing: str, *, write: bool) -> Iterator[None]:
         raise PermanentError(Reason.INVALID_MESSAGE, f"{doing}: the database client refuses the document") from exc
 
 
-def _status_error(status: int | None, sub_status: int | None, doing: str, *, write: bool) -> Exception:
-    what = f"{doing}: HTTP {status}" + (f"/{sub_status}" if sub_status else "")
-    if status == 404 and sub_status != OWNER_GONE_SUBSTATUS:
-        return _MissingError(what)
-    if status == 409:
-        return _ConflictError(what)
-    if status == 412:
-        return _StaleError(what)
-    return _error(status, sub_status, what, write=write)
-
-
-def _error(status: int | None, sub_status: int | None, what: str, *, write: bool) -> AppError:
+def _error(status: int, sub_status: int | None, what: str, *, write: bool) -> AppError:
+    """What a status that is no answer means (docs/contracts.md, section 10)."""
     if status == 413:
         return PermanentError(Reason.ITEM_TOO_LARGE, what)
+    if (status, sub_status) == PARTITION_FULL:
+        return TransientError(what, event=EVENT_PARTITION_FULL, of_record=True)
+    if (status, sub_status) == SESSION_NOT_AVAILABLE or status in NOT_COMMITTED_STATUSES:
+        return TransientError(what)
+    if (status, sub_status) == CONTAINER_REPLACED or status in CONFIGURATION_STATUSES:
+        return TransientError(what, event=EVENT_CONFIGURATION)
     if status == 400:
         return PermanentError(Reason.INVALID_MESSAGE, what)
-    if status in NOT_COMMITTED_STATUSES:
-        return TransientError(what)
-    if status == 403 and sub_status == PARTITION_FULL_SUBSTATUS:
-        return TransientError(what, event=EVENT_PARTITION_FULL)
-    if status in CONFIGURATION_STATUSES:
-        return TransientError(what, event=EVENT_CONFIGURATION)
     return UnknownCommitError(what) if write else TransientError(what)
 
 
-def _batch_error(exc: CosmosBatchOperationError, doing: str) -> Exception:
+def _cause(exc: CosmosBatchOperationError) -> tuple[int, int]:
     """The first status of a failed batch that is not 424 is the cause, and its index says which document."""
     statuses = [int(result.get("statusCode", 0)) for result in exc.operation_responses or []]
     index = next((place for place, status in enumerate(statuses) if status >= 400 and status != 424), 0)
-    status = statuses[index] if statuses else exc.status_code
-    if status in (404, 409, 412):
-        return _BatchError(index, status)
-    return _error(status, None, f"{doing}: operation {index}: HTTP {status}", write=True)
+    return index, statuses[index] if statuses else exc.status_code or 0
+
+
+def _charge(headers: Mapping[str, str]) -> float:
+    found = next((value for name, value in headers.items() if name.lower() == "x-ms-request-charge"), 0)
+    return float(found)
 
 
 def _sdk_operation(operation: Operation) -> tuple[Any, ...]:
@@ -321,10 +357,6 @@ async def _next_page(pages: AsyncIterator[Any]) -> list[Any] | None:
     except StopAsyncIteration:
         return None
     return [item async for item in page]
-
-
-def _etag(answer: _Answered) -> str:
-    return answer.get_response_headers()["etag"]
 
 
 def _server_time(headers: Mapping[str, str]) -> int:

@@ -44,6 +44,7 @@ def set_up_exporters(exporter: str, logger: logging.Logger) -> None:
         logs.add_log_record_processor(BatchLogRecordProcessor(lines))
         logger.addHandler(FieldsHandler(logs, logger.name))
         logger.propagate = False
+        logger.setLevel(logging.INFO)
     trace.set_tracer_provider(tracers)
     metrics.set_meter_provider(MeterProvider(readers, resource=resource))
 
@@ -56,7 +57,14 @@ class FieldsHandler(logging.Handler):
         self._logger = provider.get_logger(name)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Hand on one line; the span that is current gives it its trace."""
+        """Hand on one line; the span that is current gives it its trace. A line that fails is the logging module's to
+        report: no message depends on it."""
+        try:
+            self._emit(record)
+        except Exception:
+            self.handleError(record)
+
+    def _emit(self, record: logging.LogRecord) -> None:
         attributes = {
             name: value if isinstance(value, str | bool | int | float) else str(value)
             for name, value in vars(record).items()

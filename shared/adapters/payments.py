@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 import aiohttp
-from azure.core.exceptions import AzureError, ClientAuthenticationError
+from azure.core.exceptions import AzureError
 
-from shared.errors import EVENT_CONFIGURATION, TransientError
+from shared.errors import EVENT_CONFIGURATION, TransientError, UnknownCommitError
 from shared.ports import Approved, Declined, Refused
 
 REFUSED_STATUSES = frozenset({400, 422})
@@ -27,21 +27,24 @@ class HttpPayments:
     async def authorize(self, key: str, order_id: str, amount: str, currency: str) -> Approved | Declined | Refused:
         """Ask for the authorisation of an amount.
 
-        Raises: TransientError for everything that is no answer of the contract: the outcome is unknown.
+        Raises: UnknownCommitError for everything that is no answer of the contract; TransientError when there is no
+        token to call with.
         """
+        headers = {"Idempotency-Key": key}
         body = {"orderId": order_id, "amount": amount, "currency": currency}
+        is_called = False
         try:
             async with asyncio.timeout(self._timeout_seconds):  # as a whole, the token included
-                return await self._ask(key, body)
-        except ClientAuthenticationError as exc:
-            raise TransientError("payments: no token", event=EVENT_CONFIGURATION) from exc
+                if self._token is not None:
+                    headers["Authorization"] = f"Bearer {await self._token()}"
+                is_called = True
+                return await self._ask(headers, body)
         except (aiohttp.ClientError, AzureError, OSError, ValueError) as exc:
-            raise TransientError(f"payments: no answer ({type(exc).__name__})") from exc
+            if not is_called:
+                raise TransientError(f"payments: no token ({type(exc).__name__})", event=EVENT_CONFIGURATION) from exc
+            raise UnknownCommitError(f"payments: no answer ({type(exc).__name__})") from exc
 
-    async def _ask(self, key: str, body: Mapping[str, str]) -> Approved | Declined | Refused:
-        headers = {"Idempotency-Key": key}
-        if self._token is not None:
-            headers["Authorization"] = f"Bearer {await self._token()}"
+    async def _ask(self, headers: Mapping[str, str], body: Mapping[str, str]) -> Approved | Declined | Refused:
         if self._session is None:
             self._session = aiohttp.ClientSession()
         async with self._session.post(self._url, json=body, headers=headers, allow_redirects=False) as response:
@@ -49,7 +52,7 @@ class HttpPayments:
                 return Refused(response.status)
             if response.status not in (200, 201):
                 event = EVENT_CONFIGURATION if response.status in CONFIGURATION_STATUSES else None
-                raise TransientError(f"payments: HTTP {response.status}", event=event)
+                raise UnknownCommitError(f"payments: HTTP {response.status}", event=event)
             return _answer(await response.json())
 
     async def close(self) -> None:
@@ -65,4 +68,4 @@ def _answer(answer: object) -> Approved | Declined:
             return Approved(authorization)
         if isinstance(authorization, str) and status == "declined":
             return Declined(authorization)
-    raise TransientError("payments: an answer that its contract does not know")
+    raise UnknownCommitError("payments: an answer that its contract does not know")

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from azure.core.exceptions import ClientAuthenticationError
+from azure.core.exceptions import AzureError, ClientAuthenticationError
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.exceptions import (
@@ -20,7 +20,6 @@ from azure.servicebus.exceptions import (
     MessagingEntityNotFoundError,
     ServiceBusAuthenticationError,
     ServiceBusAuthorizationError,
-    ServiceBusError,
     ServiceBusQuotaExceededError,
     ServiceBusServerBusyError,
 )
@@ -58,9 +57,9 @@ class ServiceBusQueues:
 
         Raises: PermanentError, ItemTooLarge, when the first one alone is too large; TransientError.
         """
-        async with self._sender(role) as sender:
-            with translated_errors(f"send {role}"):
-                async with asyncio.timeout(CALL_SECONDS):
+        with translated_errors(f"send {role}"):
+            async with asyncio.timeout(CALL_SECONDS):  # the wait for a sender included
+                async with self._sender(role) as sender:
                     batch = await sender.create_message_batch()
                     for message in messages:
                         try:
@@ -88,6 +87,9 @@ class ServiceBusQueues:
             sender = self._idle[role].pop() if self._idle[role] else self._open(role)
             try:
                 yield sender
+            except MessageSizeExceededError:  # the message's fault: the link is as good as before
+                self._idle[role].append(sender)
+                raise
             except BaseException:
                 self._discard(sender)
                 raise
@@ -96,13 +98,16 @@ class ServiceBusQueues:
     def _open(self, role: Role) -> ServiceBusSender:
         if self._client is None:
             text = self._connection.connection_string
-            self._client = (
-                ServiceBusClient.from_connection_string(text, retry_total=0)
-                if text is not None
-                else ServiceBusClient(
-                    self._connection.namespace, service_bus_credential(self._connection), retry_total=0
+            try:
+                self._client = (
+                    ServiceBusClient.from_connection_string(text, retry_total=0)
+                    if text is not None
+                    else ServiceBusClient(
+                        self._connection.namespace, service_bus_credential(self._connection), retry_total=0
+                    )
                 )
-            )
+            except ValueError as exc:
+                raise TransientError("the broker's client refuses its settings", event=EVENT_CONFIGURATION) from exc
         return self._client.get_queue_sender(self._queues[role])
 
     def _discard(self, sender: ServiceBusSender) -> None:
@@ -116,7 +121,7 @@ async def _close(sender: ServiceBusSender) -> None:
     try:
         async with asyncio.timeout(CALL_SECONDS):
             await sender.close()
-    except (ServiceBusError, OSError):
+    except (AzureError, OSError):
         return  # the link is gone already, which is what closing it is for
 
 
@@ -131,7 +136,7 @@ def translated_errors(doing: str) -> Iterator[None]:
         raise TransientError(f"{doing}: {type(exc).__name__}") from exc
     except _CONFIGURATION as exc:
         raise TransientError(f"{doing}: {type(exc).__name__}", event=EVENT_CONFIGURATION) from exc
-    except (ServiceBusError, OSError) as exc:  # no answer, a lost link, a time-out
+    except (AzureError, OSError) as exc:  # no answer, a lost link, a time-out
         raise UnknownCommitError(f"{doing}: no answer ({type(exc).__name__})") from exc
     except (ValueError, TypeError) as exc:  # the SDK refuses an argument before it sends
         raise PermanentError(Reason.INVALID_MESSAGE, f"{doing}: the broker's client refuses the message") from exc

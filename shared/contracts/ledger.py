@@ -6,7 +6,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from shared.contracts.values import Amount, Count, Currency, Id, Listed, Maybe, Meta, One, Part, Position, Stream
+from shared.contracts.values import (
+    Amount,
+    Count,
+    Currency,
+    Id,
+    Maybe,
+    Meta,
+    One,
+    Part,
+    Position,
+    Stream,
+    listed,
+)
 
 LARGEST_BATCH_TRANSACTIONS = 2000
 
@@ -37,7 +49,7 @@ class LedgerBatch(Part):
     transactions: Annotated[
         tuple[Transaction, ...],
         Field(min_length=1, max_length=LARGEST_BATCH_TRANSACTIONS),
-        Listed,
+        listed(LARGEST_BATCH_TRANSACTIONS),
     ]
     meta: Maybe[Meta] = None
 

@@ -6,7 +6,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from shared.contracts.values import Currency, Following, Id, Listed, Maybe, Meta, One, Part, Position, Price, Quantity
+from shared.contracts.values import (
+    Currency,
+    Following,
+    Id,
+    Maybe,
+    Meta,
+    One,
+    Part,
+    Position,
+    Price,
+    Quantity,
+    listed,
+)
 
 LARGEST_ORDER_LINES = 2000
 LARGEST_REASON = 200  # characters
@@ -21,7 +33,7 @@ class Line(Part):
     unit_price: Price
 
 
-Lines = Annotated[tuple[Line, ...], Field(min_length=1, max_length=LARGEST_ORDER_LINES), Listed]
+Lines = Annotated[tuple[Line, ...], Field(min_length=1, max_length=LARGEST_ORDER_LINES), listed(LARGEST_ORDER_LINES)]
 
 
 class OrderPlaced(Part):

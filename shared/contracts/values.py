@@ -43,6 +43,18 @@ def _as_tuple(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
+def listed(at_most: int) -> BeforeValidator:
+    """A list whose length is checked before its items: pydantic would look at each of a million first, and note each
+    fault."""
+
+    def checked(value: object) -> object:
+        if isinstance(value, list) and len(value) > at_most:
+            raise PydanticCustomError("too_long", "too long", {"max_length": at_most})
+        return _as_tuple(value)
+
+    return BeforeValidator(checked)
+
+
 class _NeverNull:
     """Takes `null` out of an optional member: absent is the one way to leave it out, so that hashes agree."""
 
@@ -84,6 +96,7 @@ class Part(BaseModel):
         alias_generator=to_camel,
         validate_by_name=True,
         validate_by_alias=True,
+        hide_input_in_errors=True,  # a payload value must not reach a log
     )
 
 
@@ -95,5 +108,10 @@ class Stored(BaseModel):
     """
 
     model_config = ConfigDict(
-        extra="allow", frozen=True, strict=True, alias_generator=to_camel, populate_by_name=True
+        extra="allow",
+        frozen=True,
+        strict=True,
+        alias_generator=to_camel,
+        populate_by_name=True,
+        hide_input_in_errors=True,
     )

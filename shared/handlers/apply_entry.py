@@ -15,9 +15,9 @@ from shared.domain import outbox, streams
 from shared.domain.payload import is_known_hash
 from shared.domain.verdicts import Outcome
 from shared.envelope import Envelope
-from shared.errors import EVENT_CONFIGURATION, PermanentError, Reason, TransientError
+from shared.errors import PermanentError, Reason
 from shared.handlers.attempt import Attempt
-from shared.handlers.claim import Seen, dump, read_as
+from shared.handlers.claim import Seen, dump, read_as, unknown_hash
 from shared.handlers.delivery import HANDLER_VERSION, Delivery
 from shared.handlers.intake import Facts, Intake
 from shared.handlers.states import Kept, States
@@ -113,7 +113,7 @@ class ApplyEntry:
             delivery.checked.document_id,
         )
         if seen is not None and not is_known_hash(seen.document.record.payload_hash):
-            raise TransientError("the entry's hash is of a kind unknown to this release", event=EVENT_CONFIGURATION)
+            raise unknown_hash()
         return seen
 
     def _document(

@@ -31,10 +31,12 @@ from shared.domain.payload import is_known_hash
 from shared.domain.verdicts import Known, Outcome, Policy, Verdict, claim_alive, decide
 from shared.errors import (
     EVENT_CONFIGURATION,
+    AppError,
     InFlightError,
     PermanentError,
     Reason,
     TransientError,
+    UnknownCommitError,
 )
 from shared.handlers.attempt import Attempt
 from shared.handlers.delivery import Delivery
@@ -120,6 +122,7 @@ def parse(model: type[S], found: Found) -> Seen[S]:
         raise TransientError(
             f"document {found.document.get('type')}: version {version!r} is unknown to this release",
             event=EVENT_CONFIGURATION,
+            of_record=True,
         )
     try:
         document = model.model_validate(found.document)
@@ -127,7 +130,8 @@ def parse(model: type[S], found: Found) -> Seen[S]:
         raise TransientError(
             f"document {found.document.get('type')}: this release cannot read it ({error.error_count()} faults)",
             event=EVENT_CONFIGURATION,
-        ) from error
+            of_record=True,
+        ) from None  # its text holds what is stored
     return Seen(document, found.etag, found.written_at, found.read_at)
 
 
@@ -151,6 +155,15 @@ def finished(document: D, record_ttl_seconds: int, **members: object) -> D:
     return done if isinstance(done, Order) else done.model_copy(update={"ttl": record_ttl_seconds})
 
 
+@dataclass(frozen=True, slots=True)
+class Access(Generic[D]):
+    """How the documents of one record are read and written; `complete` may write more than the record."""
+
+    read: Callable[[], Awaitable[Seen[D] | None]]
+    write: Callable[[D, str], Awaitable[Written | Stale]]
+    complete: Callable[[D, str], Awaitable[Written | Stale]]
+
+
 class Claims:
     """Takes, checks and keeps claims on records."""
 
@@ -169,12 +182,7 @@ class Claims:
             lease_seconds=self._lease_seconds,
         )
 
-    async def resolve(
-        self,
-        delivery: Delivery[Any],
-        read: Callable[[], Awaitable[Seen[D] | None]],
-        write: Callable[[D, str], Awaitable[Written | Stale]],
-    ) -> GoOn[D] | Settled | Gone:
+    async def resolve(self, delivery: Delivery[Any], access: Access[D]) -> GoOn[D] | Settled | Gone:
         """Say what the record that is there means for this message, and take it over where that is the verdict.
 
         Raises: PermanentError for a conflict or a parked effect; InFlightError while another attempt lives;
@@ -183,15 +191,13 @@ class Claims:
         attempt = delivery.attempt
         pace, races = attempt.pace(), attempt.races()
         while True:
-            seen = await attempt.io(read)
+            seen = await attempt.io(access.read)
             if seen is None:
                 return Gone()
             record = seen.document.record
             delivery.facts.stored_hash = record.payload_hash
             if not is_known_hash(record.payload_hash):
-                await pace.wait_or_raise(
-                    TransientError("the record's hash is of a kind unknown to this release", event=EVENT_CONFIGURATION)
-                )
+                await pace.wait_or_raise(unknown_hash())
                 continue
             verdict = decide(self._known(delivery, seen))
             match verdict:
@@ -202,6 +208,8 @@ class Claims:
                         Reason.PAYLOAD_MISMATCH, "body: the dedup key is known with another payload hash"
                     )
                 case Verdict.EFFECT_PARKED:
+                    if record.claim.token == attempt.token:  # parked by this attempt, whose write lost its answer
+                        telemetry.effect_parked(_parked_reason(record))
                     raise PermanentError(_parked_reason(record), "effect: parked; only a replay calls again")
                 case Verdict.DUPLICATE:
                     return Settled(Outcome.DUPLICATE)
@@ -213,21 +221,17 @@ class Claims:
                 case Verdict.MINE | Verdict.TAKE_OVER | Verdict.CALL_AGAIN if (
                     record.status == "effect" and not self._can_call
                 ):
-                    await pace.wait_or_raise(
-                        TransientError("a payment is due and PAYMENTS_URL is not set", event=EVENT_CONFIGURATION)
-                    )
+                    await pace.wait_or_raise(payments_unset())
                     continue
                 case Verdict.MINE:
                     return GoOn(Claimed(seen.document, seen.etag), Outcome.MINE)
             taken = self._taken(delivery, verdict, seen.document)
-            if verdict is Verdict.PARK_EFFECT:
-                # Before the write: its answer may be lost, and this alert must not be.
-                telemetry.effect_parked(Reason.EFFECT_OUTCOME_UNKNOWN)
-            answer = await attempt.io(partial(write, taken, seen.etag))
+            answer = await attempt.io(partial(access.write, taken, seen.etag))
             if isinstance(answer, Stale):
                 await races.lost("taking a record over")
                 continue
             if verdict is Verdict.PARK_EFFECT:
+                telemetry.effect_parked(Reason.EFFECT_OUTCOME_UNKNOWN)
                 raise PermanentError(Reason.EFFECT_OUTCOME_UNKNOWN, "effect: its caller died before an answer came")
             outcome = Outcome.RESUMED if verdict is Verdict.RESUME else Outcome.TAKEN_OVER
             return GoOn(Claimed(taken, answer.etag), outcome)
@@ -235,8 +239,7 @@ class Claims:
     async def adopt(
         self,
         attempt: Attempt,
-        read: Callable[[], Awaitable[Seen[D] | None]],
-        write: Callable[[D, str], Awaitable[Written | Stale]],
+        access: Access[D],
         *,
         sweeping: bool,
         leave_effects: bool = False,
@@ -249,14 +252,16 @@ class Claims:
         """
         races = attempt.races()
         while True:
-            seen = await attempt.io(read)
+            seen = await attempt.io(access.read)
             if seen is None:
                 return Gone()
             record = seen.document.record
             if record.status == "completed":
                 return Settled(Outcome.DUPLICATE)
-            if record.claim.token == attempt.token and not _is_parked(record):
-                return GoOn(Claimed(seen.document, seen.etag), Outcome.MINE)
+            if record.claim.token == attempt.token:  # its own write lost its answer
+                if not _is_parked(record):
+                    return GoOn(Claimed(seen.document, seen.etag), Outcome.MINE)
+                telemetry.effect_parked(Reason.EFFECT_OUTCOME_UNKNOWN)
             if _is_parked(record) or (sweeping and _is_alive(seen)) or (leave_effects and record.status == "effect"):
                 return Left()
             if record.claim.sweeps > SWEEPS_BEFORE_STUCK:
@@ -267,7 +272,7 @@ class Claims:
             if effect is not None and parking:
                 effect = effects.parked(effect, Reason.EFFECT_OUTCOME_UNKNOWN, effect.replay_count)
             elif record.status == "effect" and not self._can_call:
-                raise TransientError("a payment is due and PAYMENTS_URL is not set", event=EVENT_CONFIGURATION)
+                raise payments_unset()
             claim = record.claim.model_copy(
                 update={
                     "token": attempt.token,
@@ -276,32 +281,31 @@ class Claims:
                 }
             )
             taken = with_record(seen.document, claim=claim, effect=effect)
-            if parking:
-                telemetry.effect_parked(Reason.EFFECT_OUTCOME_UNKNOWN)
-            answer = await attempt.io(partial(write, taken, seen.etag))
+            try:
+                answer = await attempt.io(partial(access.write, taken, seen.etag))
+            except UnknownCommitError:
+                if parking:  # perhaps it is parked, and nobody comes by again
+                    telemetry.effect_parked(Reason.EFFECT_OUTCOME_UNKNOWN)
+                raise
             if isinstance(answer, Stale):
                 await races.lost("taking a record over")
             elif parking:
+                telemetry.effect_parked(Reason.EFFECT_OUTCOME_UNKNOWN)
                 return Left()
             else:
                 return GoOn(Claimed(taken, answer.etag), Outcome.RESUMED)
 
-    async def give_up(
-        self,
-        attempt: Attempt,
-        read: Callable[[], Awaitable[Seen[D] | None]],
-        write: Callable[[D, str], Awaitable[Written | Stale]],
-    ) -> None:
+    async def give_up(self, attempt: Attempt, access: Access[D]) -> None:
         """Note that an adopted record was given up in order, on an error: its attempts that died count from 0 again.
 
         One try: if it fails in an outage, this attempt counts as one that died, which only delays the next.
         """
-        with suppress(TransientError):
-            seen = await read()
+        with suppress(AppError):
+            seen = await access.read()
             if seen is None or seen.document.record.claim.token != attempt.token:
                 return
             claim = seen.document.record.claim.model_copy(update={"sweeps": 0})
-            await write(with_record(seen.document, claim=claim), seen.etag)
+            await access.write(with_record(seen.document, claim=claim), seen.etag)
 
     async def update(
         self,
@@ -309,8 +313,9 @@ class Claims:
         claimed: Claimed[D],
         change: Callable[[D], D],
         holds: Callable[[Record], bool],
-        read: Callable[[], Awaitable[Seen[D] | None]],
-        write: Callable[[D, str], Awaitable[Written | Stale]],
+        access: Access[D],
+        *,
+        completing: bool = False,
     ) -> Claimed[D] | Settled:
         """Make a change under this attempt's claim; `holds` tells whether what was read has the change already.
 
@@ -320,12 +325,13 @@ class Claims:
         Raises: InFlightError when another attempt took the claim.
         """
         races = attempt.races()
+        write = access.complete if completing else access.write
         while True:
             target = change(claimed.document)
             answer = await attempt.io(partial(write, target, claimed.etag))
             if isinstance(answer, Written):
                 return Claimed(target, answer.etag)
-            seen = await attempt.io(read)
+            seen = await attempt.io(access.read)
             if seen is None:
                 return Settled(Outcome.DUPLICATE)
             record = seen.document.record
@@ -374,6 +380,20 @@ class Claims:
         elif effect is not None and verdict is Verdict.PARK_EFFECT:
             effect = effects.parked(effect, Reason.EFFECT_OUTCOME_UNKNOWN, checked.replay_count)
         return with_record(document, claim=claim, effect=effect)
+
+
+def unknown_hash() -> TransientError:
+    """A newer worker hashed what is stored: nobody can compare with it here."""
+    return TransientError(
+        "the stored hash is of a kind unknown to this release", event=EVENT_CONFIGURATION, of_record=True
+    )
+
+
+def payments_unset() -> TransientError:
+    """A call is due, and nobody to call."""
+    return TransientError(
+        "a payment is due and PAYMENTS_URL is not set", event=EVENT_CONFIGURATION, of_record=True
+    )
 
 
 def _is_alive(seen: Seen[D]) -> bool:

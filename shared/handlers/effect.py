@@ -13,18 +13,18 @@ from shared.contracts.documents import Effect, EffectResult, Order, Outbox, Reco
 from shared.domain import effects, orders, outbox
 from shared.domain.identity import document_id
 from shared.domain.verdicts import Policy
-from shared.errors import PermanentError, Reason, TransientError
+from shared.errors import PermanentError, Reason, TransientError, UnknownCommitError
 from shared.handlers.attempt import Attempt
-from shared.handlers.claim import Claimed, Claims, Settled, finished, with_record
-from shared.handlers.relay import Access
+from shared.handlers.claim import Access, Claimed, Claims, Settled, finished, with_record
 from shared.ports import Approved, Declined, Payments, Refused
 
 CONSUMER = "process_order"
 
 
 
-class PaymentUnknownError(TransientError):
-    """The provider gave no answer within the attempt's budget; the next attempt calls again, with the same key."""
+class PaymentError(TransientError):
+    """The provider could not be called, or gave no answer, within the attempt's budget; the next attempt calls again,
+    with the same key."""
 
 
 class PaymentEffect:
@@ -55,39 +55,45 @@ class PaymentEffect:
         return await self._store(attempt, claimed, access, answer)
 
     async def _call(self, attempt: Attempt, order: Order) -> Approved | Declined | Refused | None:
-        """The provider's answer; None when it is unknown and must stay so."""
+        """The provider's answer; None when it is unknown and must stay so.
 
-        async def call() -> Approved | Declined | Refused:
-            with telemetry.span("effect payment"):
-                answer = await self._payments.authorize(
-                    idempotency_key_of(order), order.order_id, order.total, order.currency
-                )
-            telemetry.logger.info(
-                telemetry.EFFECT_CALLED,
-                extra={"effect": "payment", "answer": type(answer).__name__.lower()},
-            )
+        A call that was surely not made (no token) is made again under both policies.
+        """
+
+        async def call() -> Approved | Declined | Refused | None:
+            answer: Approved | Declined | Refused | None = None
+            try:
+                with telemetry.span("effect payment"):
+                    answer = await self._payments.authorize(
+                        idempotency_key_of(order), order.order_id, order.total, order.currency
+                    )
+            except UnknownCommitError as error:
+                telemetry.effect_called(None)
+                if self._policy is Policy.RETRY:
+                    raise
+                telemetry.log_transient(error)
+                return None
+            telemetry.effect_called(type(answer).__name__.lower())
             return answer
 
         try:
-            return await (attempt.io(call) if self._policy is Policy.RETRY else call())
+            return await attempt.io(call)
         except TransientError as error:
-            if self._policy is Policy.RETRY:
-                raise PaymentUnknownError(str(error), event=error.event) from error
-            telemetry.log_transient(error)
-            return None
+            raise PaymentError(str(error), event=error.event) from error
 
     async def _park(
         self, attempt: Attempt, claimed: Claimed[Order], access: Access[Order], reason: Reason, replay_count: int
     ) -> Claimed[Order] | Settled:
-        telemetry.effect_parked(reason)
-
         def change(order: Order) -> Order:
             return with_record(order, effect=effects.parked(_effect(order.record), reason, replay_count))
 
         def holds(record: Record) -> bool:
             return record.effect is not None and record.effect.status == "parked"
 
-        return await self._claims.update(attempt, claimed, change, holds, access.read, access.write)
+        written = await self._claims.update(attempt, claimed, change, holds, access)
+        if isinstance(written, Claimed):
+            telemetry.effect_parked(reason)
+        return written
 
     async def _store(
         self, attempt: Attempt, claimed: Claimed[Order], access: Access[Order], answer: Approved | Declined
@@ -105,7 +111,7 @@ class PaymentEffect:
         def holds(record: Record) -> bool:
             return record.effect is not None and record.effect.status == "completed"
 
-        return await self._claims.update(attempt, claimed, change, holds, access.read, access.write)
+        return await self._claims.update(attempt, claimed, change, holds, access)
 
 
 def idempotency_key_of(order: Order) -> str:

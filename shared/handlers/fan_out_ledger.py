@@ -22,7 +22,7 @@ from shared.domain import ledger, outbox
 from shared.domain.identity import outbox_id
 from shared.domain.verdicts import Outcome
 from shared.envelope import Envelope
-from shared.errors import InFlightError, PermanentError, TransientError
+from shared.errors import AppError, InFlightError, PermanentError, TransientError
 from shared.handlers.attempt import Attempt
 from shared.handlers.claim import Claimed, Claims, Gone, GoOn, Left, Settled, dump
 from shared.handlers.delivery import Delivery, new_record
@@ -61,7 +61,8 @@ class FanOutLedger:
         delivery = Delivery(envelope, self._intake.ledger_batch(envelope, facts), facts, attempt)
         body, batch_id = delivery.body, delivery.checked.document_id
         document, box = self._new_documents(delivery)
-        races, gone, predecessor = attempt.races(), attempt.races(ACCEPTS_AFTER_GONE), attempt.pace()
+        races, gone = attempt.races(), attempt.races(ACCEPTS_AFTER_GONE)
+        resumed, predecessor = attempt.races(), attempt.pace()
         kept = await self._states.get(attempt, body.ledger_id)
         while True:
             decision = ledger.decide_batch(kept.state, body, batch_id)
@@ -70,6 +71,7 @@ class FanOutLedger:
                     failed = await self._resume(delivery, other)
                     if failed is not None:
                         await predecessor.wait_or_raise(failed)
+                    await resumed.lost("finishing a ledger's earlier batches")
                     kept = await self._states.read(attempt, body.ledger_id)
                     continue
                 case ledger.ThisOne() | ledger.Known() | ledger.Refuse() if not kept.fresh:
@@ -151,7 +153,7 @@ class FanOutLedger:
         """What the batch's record says, if there is one."""
         attempt = delivery.attempt
         access = self._records.access(attempt, delivery.body.ledger_id, delivery.checked.document_id)
-        resolved = await self._claims.resolve(delivery, access.read, access.write)
+        resolved = await self._claims.resolve(delivery, access)
         match resolved:
             case Settled(outcome=outcome):
                 return outcome
@@ -161,29 +163,34 @@ class FanOutLedger:
             case Gone():
                 return None
 
-    async def _resume(self, delivery: Delivery[LedgerBatch], other: str) -> TransientError | None:
+    async def _resume(self, delivery: Delivery[LedgerBatch], other: str) -> AppError | None:
         """Bring another batch to its end. Neither its outcome nor its errors are this message's.
 
-        Returns why it could not be brought there, if so. Raises: what the outage of a service raises, since this
-        message would meet it as well.
+        Returns why it could not be brought there, if so: the state is read again after a wait, since whoever took its
+        claim is at work, and must not be robbed of it at once. Raises: what the outage of a service raises, since
+        this message would meet it as well.
         """
         attempt = delivery.attempt
         access = self._records.access(attempt, delivery.body.ledger_id, other)
         try:
-            adopted = await self._claims.adopt(attempt, access.read, access.write, sweeping=False)
+            adopted = await self._claims.adopt(attempt, access, sweeping=False)
             if isinstance(adopted, GoOn):
                 await self._records.finish(attempt, adopted.claimed)
-        except InFlightError:
-            return None
+        except InFlightError as error:
+            return error
         except TransientError:
+            await self._claims.give_up(attempt, access)
             raise
         except Exception as error:
-            telemetry.log_stuck(delivery.body.ledger_id, error)
-            await self._claims.give_up(attempt, access.read, access.write)
+            telemetry.log_stuck(other, error)
+            await self._claims.give_up(attempt, access)
             return TransientError(f"an earlier batch of the ledger could not be finished: {type(error).__name__}")
         if isinstance(adopted, Left):
-            telemetry.log_stuck(delivery.body.ledger_id, None)
+            telemetry.log_stuck(other, None)
             return TransientError("an earlier batch of the ledger is not resumed: too many attempts died with it")
+        if isinstance(adopted, Gone):
+            telemetry.log_stuck(other, None)
+            return TransientError("the ledger's state names an unfinished batch that has no record")
         return None
 
 

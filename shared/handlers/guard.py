@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from shared import telemetry
 from shared.contracts.documents import AttemptNote
-from shared.domain import failures
+from shared.domain import failures, reserved
 from shared.domain.failures import Ending, Poison, outcome_of
 from shared.domain.verdicts import Outcome
 from shared.envelope import Envelope
@@ -62,7 +62,7 @@ class Guard:
         Raises: an Exception, which abandons it.
         """
         attempt = Attempt(self._clock, self._tokens, self._budget_seconds)
-        facts = Facts()
+        facts = Facts(replay_count=reserved.replay_count(envelope.properties))
         with telemetry.process_span(consumer, envelope.role.value, envelope.traceparent, envelope.tracestate):
             try:
                 ended = await self._surely_end(consumer, handler, envelope, attempt, facts)
@@ -86,6 +86,7 @@ class Guard:
         self, consumer: str, handler: Handler, envelope: Envelope, attempt: Attempt, facts: Facts
     ) -> Ended:
         note: Seen[AttemptNote] | None = None
+        poison: Poison | None = None
         try:
             if envelope.delivery_count > self._poison_after:
                 note, poison = await self._notes.start(attempt, note_id(envelope), envelope.session_id or "")
@@ -102,8 +103,10 @@ class Guard:
             ended = Ended(outcome_of(error), error=error)
         except Exception as error:
             return await self._unexpected(consumer, envelope, attempt, facts, note, error)
-        if note is not None:
-            await self._notes.end(attempt, note, Ending.SETTLED if ended.error is None else Ending.ABANDONED)
+        if note is not None and ended.error is None:
+            await self._notes.end(attempt, note, Ending.SETTLED)
+        elif note is not None and poison is None:  # a poison verdict stands until its copy is sent
+            await self._notes.end(attempt, note, Ending.ABANDONED)
         return ended
 
     async def _unexpected(
@@ -171,6 +174,7 @@ class Guard:
             delivery_count=envelope.delivery_count,
             attempt_seconds=attempt.seconds,
             lag_seconds=max(0.0, (self._clock.now() - envelope.enqueued_at).total_seconds()),
+            is_settled=error is None,
             replay_count=facts.replay_count,
             error_type=type(error).__name__ if error is not None else None,
         )

@@ -32,7 +32,7 @@ from shared.domain import identity, payload, validation
 from shared.envelope import HttpAnswer, HttpRequest, OutgoingMessage, Role
 from shared.errors import PermanentError, Reason, TransientError
 from shared.handlers.attempt import Attempt
-from shared.handlers.claim import Seen, read_as
+from shared.handlers.claim import Seen, read_as, unknown_hash
 from shared.ports import Clock, Container, Documents, Sender, Tokens
 
 HTTP_BUDGET_SECONDS = 5
@@ -115,6 +115,8 @@ class OrderApi:
         if seen is None:
             return None
         record = seen.document.record
+        if not payload.is_known_hash(record.payload_hash):
+            raise unknown_hash()
         return record.payload_hash if record.key == message_id else ""
 
 

@@ -9,8 +9,8 @@ from shared.domain.identity import outbox_id
 from shared.domain.verdicts import Outcome
 from shared.errors import InFlightError
 from shared.handlers.attempt import Attempt
-from shared.handlers.claim import Claimed, Settled, dump, read_as
-from shared.handlers.relay import Access, Relay, access_to
+from shared.handlers.claim import Access, Claimed, Settled, dump, read_as
+from shared.handlers.relay import Relay, access_to
 from shared.handlers.states import States
 from shared.ports import Committed, Container, Delete, Documents, Operation, Replace, Stale, Written
 

@@ -11,7 +11,7 @@ from functools import partial
 from shared import telemetry
 from shared.contracts.documents import AttemptNote
 from shared.domain import failures
-from shared.errors import TransientError
+from shared.errors import EVENT_CONFIGURATION, PermanentError, TransientError
 from shared.handlers.attempt import Attempt
 from shared.handlers.claim import Seen, dump, read_as
 from shared.ports import Conflict, Container, Documents, Stale, Written
@@ -31,6 +31,14 @@ class Notes:
 
         Raises: TransientError when the note can't be written.
         """
+        try:
+            return await self._start(attempt, note_id, session_id)
+        except PermanentError as error:  # the database refuses the note, not the message
+            raise TransientError(f"the note of the attempt: {error.description}", event=EVENT_CONFIGURATION) from error
+
+    async def _start(
+        self, attempt: Attempt, note_id: str, session_id: str
+    ) -> tuple[Seen[AttemptNote], failures.Poison | None]:
         races = attempt.races()
         while True:
             seen = await attempt.io(partial(self._read, note_id, session_id))
@@ -55,6 +63,8 @@ class Notes:
             await attempt.io(partial(self._write_end, note, left))
         except TransientError as error:
             telemetry.log_transient(error)
+        except PermanentError:
+            telemetry.logger.exception(telemetry.CONFIGURATION, extra={"description": "the note of an attempt"})
 
     async def _write_end(self, note: Seen[AttemptNote], left: AttemptNote | None) -> None:
         document = note.document

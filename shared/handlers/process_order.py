@@ -19,11 +19,11 @@ from shared.domain.verdicts import Outcome
 from shared.envelope import Envelope
 from shared.errors import PermanentError, Reason
 from shared.handlers.attempt import Attempt
-from shared.handlers.claim import Claimed, Claims, Gone, GoOn, Seen, Settled, dump, finished, read_as
+from shared.handlers.claim import Access, Claimed, Claims, Gone, GoOn, Seen, Settled, dump, finished, read_as
 from shared.handlers.delivery import Delivery, new_record
 from shared.handlers.effect import PaymentEffect
 from shared.handlers.intake import Facts, Intake
-from shared.handlers.relay import Access, Relay, access_to, check_outgoing, messages_of
+from shared.handlers.relay import Relay, access_to, check_outgoing, messages_of
 from shared.ports import Committed, Container, Create, Documents, Operation, Rejected, Replace, Written
 
 CONSUMER = "process_order"
@@ -75,7 +75,7 @@ class ProcessOrder:
             )
             if isinstance(created, Written):
                 return await self._finish_order(delivery, GoOn(Claimed(order, created.etag), Outcome.CREATED), access)
-            resolved = await self._claims.resolve(delivery, access.read, access.write)
+            resolved = await self._claims.resolve(delivery, access)
             match resolved:
                 case Settled(outcome=outcome):
                     return outcome
@@ -170,7 +170,7 @@ class ProcessOrder:
 
     async def _known_command(self, delivery: Delivery[OrderMessage], access: Access[Command]) -> Outcome | None:
         """What the command's record says, if there is one."""
-        resolved = await self._claims.resolve(delivery, access.read, access.write)
+        resolved = await self._claims.resolve(delivery, access)
         match resolved:
             case Settled(outcome=outcome):
                 return outcome

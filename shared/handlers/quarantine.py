@@ -7,7 +7,7 @@ message.
 from __future__ import annotations
 
 import gzip
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 from shared.domain import reserved
@@ -35,16 +35,17 @@ class Quarantine:
 
         Raises: TransientError when the broker can't be reached; PermanentError, ItemTooLarge, when no form fits.
         """
-        *forms, last = copies(envelope, facts, consumer, error)
-        for form in forms:
+        refused: PermanentError | None = None
+        for form in copies(envelope, facts, consumer, error):
             try:
                 await attempt.io(partial(self._sender.send, Role.QUARANTINE, [form]))
-            except PermanentError as refused:
-                if refused.reason is not Reason.ITEM_TOO_LARGE:
-                    raise
-            else:
                 return
-        await attempt.io(partial(self._sender.send, Role.QUARANTINE, [last]))
+            except PermanentError as too_large:
+                if too_large.reason is not Reason.ITEM_TOO_LARGE:
+                    raise
+                refused = too_large
+        if refused is not None:
+            raise refused
 
 
 def note_id(envelope: Envelope) -> str:
@@ -56,9 +57,9 @@ def note_id(envelope: Envelope) -> str:
 
 def copies(
     envelope: Envelope, facts: Facts, consumer: str, error: PermanentError
-) -> tuple[OutgoingMessage, ...]:
+) -> Iterator[OutgoingMessage]:
     """The copy in the forms that are tried, from the fullest on."""
-    own = dict(envelope.properties)
+    own = {name: value for name, value in envelope.properties.items() if not name.startswith("quarantine-")}
     if reserved.original_sequence_number(own) is None:
         own[reserved.ORIGINAL_SEQUENCE_NUMBER] = str(envelope.sequence_number)
     if reserved.original_enqueued_at(own) is None:
@@ -84,12 +85,10 @@ def copies(
     }
     described = {**full, "quarantine-description": cut(error.description, DESCRIPTION_BYTES)}
     zipped = {**short, "quarantine-body": "gzip"}
-    return (
-        _copy(envelope, envelope.body, {**own, **_present(described)}),
-        _copy(envelope, envelope.body, {**own, **_present(full)}),
-        _copy(envelope, envelope.body, {**own, **_present(short)}),
-        _copy(envelope, gzip.compress(envelope.body, mtime=0), {**own, **_present(zipped)}),
-    )
+    yield _copy(envelope, envelope.body, {**own, **_present(described)})
+    yield _copy(envelope, envelope.body, {**own, **_present(full)})
+    yield _copy(envelope, envelope.body, {**own, **_present(short)})
+    yield _copy(envelope, gzip.compress(envelope.body, mtime=0), {**own, **_present(zipped)})
 
 
 def cut(text: str, limit: int) -> str:

@@ -6,26 +6,15 @@ with the same message ids: the consumer's inbox recognises them.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
-from typing import Generic
 
 from shared.contracts.documents import OutboxMessage, Record
 from shared.domain import outbox
 from shared.envelope import OutgoingMessage, Role
 from shared.handlers.attempt import Attempt
-from shared.handlers.claim import Claimed, Claims, D, Seen, Settled, dump, finished, read_as, with_record
+from shared.handlers.claim import Access, Claimed, Claims, D, Seen, Settled, dump, finished, read_as, with_record
 from shared.ports import Container, Documents, Sender, Stale, Written
-
-
-@dataclass(frozen=True, slots=True)
-class Access(Generic[D]):
-    """How the documents of one record are read and written; `complete` may write more than the record."""
-
-    read: Callable[[], Awaitable[Seen[D] | None]]
-    write: Callable[[D, str], Awaitable[Written | Stale]]
-    complete: Callable[[D, str], Awaitable[Written | Stale]]
 
 
 def access_to(
@@ -45,8 +34,8 @@ def access_to(
 def check_outgoing(record: Record, messages: Sequence[OutboxMessage]) -> None:
     """Refuse an outbox whose messages the broker would refuse, before anything is written.
 
-    One message stands for all: bodies are bounded by the limits of ids and amounts, so what can be too large is what
-    all share, the correlation id.
+    One message stands for all: the bound that it is held to counts a body more than once, and bodies differ by ids and
+    amounts alone, so what can be too large is what all share, the correlation id.
 
     Raises: PermanentError, ItemTooLarge.
     """
@@ -105,7 +94,7 @@ class Relay:
         def holds(record: Record) -> bool:
             return record.outbox is not None and record.outbox.sent >= sent
 
-        return await self._claims.update(attempt, claimed, change, holds, access.read, access.write)
+        return await self._claims.update(attempt, claimed, change, holds, access)
 
     async def _complete(
         self, attempt: Attempt, claimed: Claimed[D], access: Access[D], messages: Sequence[OutboxMessage]
@@ -116,5 +105,5 @@ class Relay:
                 document, self._record_ttl_seconds, outbox=outbox.completed(box, messages) if box else None
             )
 
-        written = await self._claims.update(attempt, claimed, change, lambda _: False, access.read, access.complete)
+        written = await self._claims.update(attempt, claimed, change, lambda _: False, access, completing=True)
         return written if isinstance(written, Settled) else None

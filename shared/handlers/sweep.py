@@ -7,31 +7,34 @@ reported: what closes one applies all that waited.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 
 from shared import telemetry
-from shared.contracts.documents import Command, LedgerBatchRecord, Order
+from shared.contracts.documents import Command, Order
 from shared.domain.identity import document_id
 from shared.errors import InFlightError, LostRaceError, TransientError
 from shared.handlers.attempt import Attempt
-from shared.handlers.claim import Claims, Gone, GoOn, Left, Settled
-from shared.handlers.effect import PaymentEffect, PaymentUnknownError
+from shared.handlers.claim import Access, Claimed, Claims, D, GoOn, Left, Settled
+from shared.handlers.effect import PaymentEffect, PaymentError
 from shared.handlers.ledger_records import LedgerRecords
-from shared.handlers.relay import Access, Relay, access_to, messages_of
+from shared.handlers.relay import Relay, access_to, messages_of
 from shared.ports import Clock, Container, Documents, Json, Page, Tokens
 
 CONSUMER = "sweep"
 LONGEST_RUN_SECONDS = 120
 TRANSIENT_ERRORS_IN_A_ROW = 3
+MOST_GAPS_LOGGED = 50
 
 HELD = 'SELECT c.orderId, c.stream, c.sequence, c._ts FROM c WHERE c.status = "held"'
-UNFINISHED_TIMES = 'SELECT c._ts FROM c WHERE c.record.status IN ("effect", "accepted")'
-UNFINISHED = (
-    'SELECT c.id, c.{partition} FROM c WHERE c.record.status IN ("effect", "accepted") AND c._ts < @before'
+_UNFINISHED = (
+    'c.record.status IN ("effect", "accepted")'
     ' AND (NOT IS_DEFINED(c.record.effect.status) OR c.record.effect.status != "parked")'
 )
+UNFINISHED_SINCE = f"SELECT c.record.enqueuedAt FROM c WHERE {_UNFINISHED}"  # noqa: S608 - constants only
+UNFINISHED = f"SELECT c.id, c.{{partition}} FROM c WHERE {_UNFINISHED} AND c._ts < @before"  # noqa: S608
 PARTITIONS = {Container.ORDERS: "orderId", Container.LEDGERS: "ledgerId"}
 
 
@@ -43,6 +46,7 @@ class Run:
     transient_in_a_row: int = 0
     payments_failed: bool = False
     swept: int = 0
+    open_gaps: int = 0
     gave_up: str | None = None
 
 
@@ -81,7 +85,7 @@ class Sweep:
         run = Run(self._clock.monotonic())
         with telemetry.span("sweep", consumer=CONSUMER):
             try:
-                server_time = await self._report()
+                server_time = await self._report(run)
                 for container in PARTITIONS:
                     await self._sweep(run, container, server_time - self._grace_seconds)
             except TransientError as error:
@@ -95,15 +99,31 @@ class Sweep:
         telemetry.count_sweep(result)
         telemetry.logger.info(
             telemetry.SWEEP_FINISHED,
-            extra={"result": result, "swept": run.swept, "seconds": round(self._elapsed(run), 3)},
+            extra={
+                "result": result,
+                "swept": run.swept,
+                "open_gaps": run.open_gaps,
+                "seconds": round(self._elapsed(run), 3),
+            },
         )
 
-    async def _report(self) -> int:
+    async def _report(self, run: Run) -> int:
         """Gauges and open gaps; returns the server's clock."""
-        server_time = 0
+        server_time = await self._report_held(run)
+        for container in PARTITIONS:
+            since: list[float] = []
+            async for page in self._pages(run, container, UNFINISHED_SINCE, {}):
+                server_time = page.read_at
+                since.extend(datetime.fromisoformat(str(item["enqueuedAt"])).timestamp() for item in page.items)
+            # Counted from the message, not from the last write: every vain attempt is a write.
+            oldest = server_time - min(since, default=server_time)
+            telemetry.set_unfinished(container.value, len(since), max(0.0, oldest))
+        return server_time
+
+    async def _report_held(self, run: Run) -> int:
+        server_time, entries = 0, 0
         held: dict[tuple[str, str], tuple[int, int]] = {}
-        entries = 0
-        async for page in self._documents.query(Container.LEDGER_ENTRIES, HELD, {}):
+        async for page in self._pages(run, Container.LEDGER_ENTRIES, HELD, {}):
             server_time = page.read_at
             for item in page.items:
                 entries += 1
@@ -112,132 +132,112 @@ class Sweep:
                 held[stream] = (min(since, _int(item["_ts"])), min(lowest, _int(item["sequence"])))
         oldest = max((server_time - since for since, _ in held.values()), default=0)
         telemetry.set_held(entries, max(0, oldest))
-        for (order_id, stream_name), (since, lowest) in sorted(held.items()):
-            if server_time - since > self._gap_alarm_seconds:
-                telemetry.logger.warning(
-                    telemetry.GAP_OPEN,
-                    extra={
-                        **telemetry.keyed(session_id=order_id),
-                        "stream": telemetry.key_text(stream_name),
-                        "lowest_held": lowest,
-                        "seconds": server_time - since,
-                    },
-                )
-        for container in PARTITIONS:
-            times: list[int] = []
-            async for page in self._documents.query(container, UNFINISHED_TIMES, {}):
-                server_time = page.read_at
-                times.extend(_int(item["_ts"]) for item in page.items)
-            telemetry.set_unfinished(container.value, len(times), max(0, server_time - min(times, default=server_time)))
+        gaps = sorted(
+            (since, order_id, stream, lowest)
+            for (order_id, stream), (since, lowest) in held.items()
+            if server_time - since > self._gap_alarm_seconds
+        )
+        run.open_gaps = len(gaps)
+        for since, order_id, stream_name, lowest in gaps[:MOST_GAPS_LOGGED]:
+            telemetry.logger.warning(
+                telemetry.GAP_OPEN,
+                extra={
+                    **telemetry.keyed(session_id=order_id, stream=stream_name),
+                    "lowest_held": lowest,
+                    "seconds": server_time - since,
+                },
+            )
         return server_time
 
     async def _sweep(self, run: Run, container: Container, before: int) -> None:
         partition = PARTITIONS[container]
         text = UNFINISHED.format(partition=partition)
-        async for page in self._documents.query(container, text, {"@before": before}):
+        async for page in self._pages(run, container, text, {"@before": before}):
             for item in self._shuffled(page):
-                if run.gave_up is not None:
+                if self._is_over(run):
                     return
-                if self._elapsed(run) > LONGEST_RUN_SECONDS:
-                    run.gave_up = "time"
-                    return
-                await self._guarded(run, container, str(item[partition]), str(item["id"]))
+                await self._sweep_one(run, container, str(item[partition]), str(item["id"]))
+
+    async def _pages(self, run: Run, container: Container, text: str, parameters: Json) -> AsyncIterator[Page]:
+        """The pages of a query, the first one always, the others while the run may go on."""
+        async for page in self._documents.query(container, text, parameters):
+            yield page
+            if self._is_over(run):
+                return
+
+    def _is_over(self, run: Run) -> bool:
+        if run.gave_up is None and self._elapsed(run) > LONGEST_RUN_SECONDS:
+            run.gave_up = "time"
+        return run.gave_up is not None
 
     def _shuffled(self, page: Page) -> Iterable[Json]:
         """In random order, so that sweeps at once work on different records and a killer is not always first."""
         return sorted(page.items, key=lambda _: self._tokens.fraction())
 
-    async def _guarded(self, run: Run, container: Container, partition: str, record: str) -> None:
-        """One record under its own guard: what concerns it ends only it."""
+    async def _sweep_one(self, run: Run, container: Container, partition: str, record: str) -> None:
         attempt = Attempt(self._clock, self._tokens, budget_seconds=0)
-        give_up: Callable[[], Awaitable[None]] | None = None
+        if container is Container.LEDGERS:
+            batch = self._records.access(attempt, partition, record)
+            await self._guarded(run, attempt, record, batch, partial(self._records.finish, attempt))
+        elif record == document_id(partition):
+            order = access_to(self._documents, Order, container, partition, record)
+            await self._guarded(run, attempt, record, order, partial(self._finish_order, attempt, order))
+        else:
+            command = access_to(self._documents, Command, container, partition, record)
+            await self._guarded(run, attempt, record, command, partial(self._finish, attempt, command))
+
+    async def _guarded(
+        self,
+        run: Run,
+        attempt: Attempt,
+        record: str,
+        access: Access[D],
+        finish: Callable[[Claimed[D]], Awaitable[object]],
+    ) -> None:
+        """One record under its own guard: what concerns it ends only it."""
         try:
-            if container is Container.LEDGERS:
-                ledger_access = self._records.access(attempt, partition, record)
-                give_up = partial(self._claims.give_up, attempt, ledger_access.read, ledger_access.write)
-                done = await self._finish_ledger(attempt, ledger_access)
-            elif record == document_id(partition):
-                order_access = access_to(self._documents, Order, container, partition, record)
-                give_up = partial(self._claims.give_up, attempt, order_access.read, order_access.write)
-                done = await self._finish_order(run, attempt, order_access)
-            else:
-                command_access = access_to(self._documents, Command, container, partition, record)
-                give_up = partial(self._claims.give_up, attempt, command_access.read, command_access.write)
-                done = await self._finish_command(attempt, command_access)
+            adopted = await self._claims.adopt(
+                attempt, access, sweeping=True, leave_effects=run.payments_failed
+            )
+            if isinstance(adopted, GoOn):
+                await finish(adopted.claimed)
+                run.swept += 1
+                telemetry.logger.info(telemetry.OUTBOX_SWEPT, extra=telemetry.keyed(record=record))
+            elif isinstance(adopted, Left) and adopted.stuck:
+                telemetry.log_stuck(record, None)
         except InFlightError:
             run.transient_in_a_row = 0
-            return
+        except PaymentError as error:
+            telemetry.log_transient(error)
+            run.payments_failed = True
+            await self._claims.give_up(attempt, access)
         except TransientError as error:
             telemetry.log_transient(error)
-            if give_up is not None:
-                await give_up()
-            if isinstance(error, LostRaceError):
-                run.transient_in_a_row = 0
-            elif error.event is None:
-                run.transient_in_a_row += 1
-                if run.transient_in_a_row >= TRANSIENT_ERRORS_IN_A_ROW:
-                    run.gave_up = "transient"
-            return
+            await self._claims.give_up(attempt, access)
+            of_record = error.of_record or isinstance(error, LostRaceError)
+            run.transient_in_a_row = 0 if of_record else run.transient_in_a_row + 1
+            if run.transient_in_a_row >= TRANSIENT_ERRORS_IN_A_ROW:
+                run.gave_up = "transient"
         except Exception as error:
             telemetry.log_stuck(record, error)
-            if give_up is not None:
-                await give_up()
-            return
-        run.transient_in_a_row = 0
-        if done:
-            run.swept += 1
-            telemetry.logger.info(telemetry.OUTBOX_SWEPT, extra=telemetry.keyed(record=record, session_id=partition))
+            await self._claims.give_up(attempt, access)
+        else:
+            run.transient_in_a_row = 0
 
-    async def _finish_order(self, run: Run, attempt: Attempt, access: Access[Order]) -> bool:
-        adopted = await self._claims.adopt(
-            attempt, access.read, access.write, sweeping=True, leave_effects=run.payments_failed
-        )
-        if not isinstance(adopted, GoOn):
-            return _left(adopted)
-        claimed = adopted.claimed
-        if claimed.record.status == "effect":
-            if self._payment is None:
-                raise TypeError("a claim on an effect is taken only where payments can be called")
-            replay_count = claimed.record.effect.replay_count if claimed.record.effect else 0
-            try:
-                paid = await self._payment.run(attempt, claimed, access, replay_count)
-            except PaymentUnknownError as error:
-                telemetry.log_transient(error)
-                run.payments_failed = True
-                await self._claims.give_up(attempt, access.read, access.write)
-                return False
+    async def _finish_order(self, attempt: Attempt, access: Access[Order], claimed: Claimed[Order]) -> None:
+        effect = claimed.record.effect
+        if claimed.record.status == "effect" and effect is not None and self._payment is not None:
+            paid = await self._payment.run(attempt, claimed, access, effect.replay_count)
             if isinstance(paid, Settled) or paid.record.status == "completed":
-                return True
+                return
             claimed = paid
+        await self._finish(attempt, access, claimed)
+
+    async def _finish(self, attempt: Attempt, access: Access[D], claimed: Claimed[D]) -> None:
         await self._relay.finish(attempt, claimed, access, messages_of(claimed.record))
-        return True
-
-    async def _finish_command(self, attempt: Attempt, access: Access[Command]) -> bool:
-        adopted = await self._claims.adopt(attempt, access.read, access.write, sweeping=True)
-        if not isinstance(adopted, GoOn):
-            return _left(adopted)
-        await self._relay.finish(attempt, adopted.claimed, access, messages_of(adopted.claimed.record))
-        return True
-
-    async def _finish_ledger(self, attempt: Attempt, access: Access[LedgerBatchRecord]) -> bool:
-        adopted = await self._claims.adopt(attempt, access.read, access.write, sweeping=True)
-        if not isinstance(adopted, GoOn):
-            return _left(adopted)
-        await self._records.finish(attempt, adopted.claimed)
-        return True
 
     def _elapsed(self, run: Run) -> float:
         return self._clock.monotonic() - run.started
-
-
-class StuckError(Exception):
-    """Too many attempts died with a record."""
-
-
-def _left(adopted: Settled | Gone | Left) -> bool:
-    if isinstance(adopted, Left) and adopted.stuck:
-        raise StuckError
-    return False
 
 
 def _int(value: object) -> int:

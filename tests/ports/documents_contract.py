@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.handlers.sweep import HELD, UNFINISHED, UNFINISHED_TIMES
+from shared.handlers.sweep import HELD, UNFINISHED, UNFINISHED_SINCE
 from shared.ports import (
     Committed,
     Conflict,
@@ -176,12 +176,13 @@ class DocumentsContract:
         assert [row async for page in documents.query(ORDERS, text, {"@before": now - 100}) for row in page.items] == []
 
     async def test_query_of_ages_counts_what_is_unfinished(self, documents: Documents) -> None:
-        """C55: parked effects are unfinished too."""
-        for n, status in enumerate(("completed", "accepted", "effect")):
-            effect = {"status": "parked"} if status == "effect" else None
-            await created(documents, order(f"d-{n}", record={"status": status, "effect": effect}))
-        rows = [row async for page in documents.query(ORDERS, UNFINISHED_TIMES, {}) for row in page.items]
-        assert [type(row["_ts"]) for row in rows] == [int, int]
+        """C55: a parked effect waits for a person, and has an alert of its own."""
+        for n, status in enumerate(("completed", "accepted", "effect", "effect")):
+            effect = {"status": "parked" if n == 2 else "in_progress"} if status == "effect" else None
+            record = {"status": status, "effect": effect, "enqueuedAt": f"2026-11-30T12:00:0{n}.000Z"}
+            await created(documents, order(f"d-{n}", record=record))
+        rows = [row async for page in documents.query(ORDERS, UNFINISHED_SINCE, {}) for row in page.items]
+        assert sorted(str(row["enqueuedAt"])[17:19] for row in rows) == ["01", "03"]
 
     async def test_query_of_held_entries_says_what_waits_since_when(self, documents: Documents) -> None:
         """C65 D47: order, stream, number and time."""

@@ -305,7 +305,7 @@ class Simulation:
             if dice < chance:
                 return kind
             dice -= chance
-        return "repeated" if io.write and not io.label.startswith("send") and dice < faults.repeated else "ok"
+        return "repeated" if io.write and not io.label.startswith(("send", "pay")) and dice < faults.repeated else "ok"
 
     def _lose_lock(self, task: Task) -> None:
         """The session goes to whoever asks next, while the handler goes on as a zombie."""

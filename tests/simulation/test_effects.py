@@ -17,7 +17,7 @@ import pytest
 
 from shared.domain.verdicts import Policy
 from shared.envelope import OutgoingMessage, Role
-from shared.errors import TransientError
+from shared.errors import UnknownCommitError
 from shared.ports import Approved, Container, Declined, Refused
 from tests.simulation.cases import settings
 from tests.simulation.engine import ROUGH, Simulation, StuckError
@@ -38,7 +38,7 @@ class FicklePayments:
         self.store: Store | None = None
 
     async def authorize(self, key: str, order_id: str, amount: str, currency: str) -> Approved | Declined | Refused:
-        return await Io(f"pay {key}", lambda: self._answer(key, order_id), write=False)
+        return await Io(f"pay {key}", lambda: self._answer(key, order_id), write=True)
 
     def _answer(self, key: str, order_id: str) -> Any:
         """An answer, or the error that the caller gets instead of one."""
@@ -50,10 +50,10 @@ class FicklePayments:
         if dice < 0.15:
             return Refused(422)
         if dice < 0.3:
-            return TransientError("simulated: not decided")
+            return UnknownCommitError("simulated: not decided")
         decision = Declined(f"D-{key}") if self.random.random() < 0.25 else Approved(f"A-{key}")
         answer = self.decided.setdefault(key, decision)
-        return TransientError("simulated: decided, and no answer") if dice < 0.45 else answer
+        return UnknownCommitError("simulated: decided, and no answer") if dice < 0.45 else answer
 
 
 def sources(seed: int) -> tuple[list[list[tuple[Role, OutgoingMessage]]], Counter[str]]:

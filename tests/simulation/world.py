@@ -59,7 +59,7 @@ class SimulatedPayments:
             self.calls[key] = self.calls.get(key, 0) + 1
             return Approved(f"A-{key}")
 
-        return await Io(f"pay {key}", perform, write=False)
+        return await Io(f"pay {key}", perform, write=True)
 
 
 def new_broker(source: random.Random, *, duplicate_detection: bool) -> Broker:

@@ -50,8 +50,13 @@ def batch(*statuses: int, status: int | None = None) -> CosmosBatchOperationErro
     )
 
 
-def translated(error: BaseException, *, write: bool) -> BaseException:
-    with pytest.raises(Exception) as caught, translated_errors("create", write=write):  # noqa: PT011 - any is looked at
+def translated(
+    error: BaseException, *, write: bool, values: frozenset[int] = frozenset(), doing: str = "create"
+) -> BaseException:
+    with (
+        pytest.raises(Exception) as caught,  # noqa: PT011 - any is looked at
+        translated_errors(doing, values, write=write),
+    ):
         raise error
     assert caught.value.__cause__ is error
     assert SECRET not in str(caught.value)
@@ -105,8 +110,22 @@ def test_what_no_call_can_heal_is_permanent(status: int, reason: Reason) -> None
               CosmosAccessConditionFailedError(status_code=412)]
 )  # fmt: skip
 def test_answers_that_handlers_decide_on_are_no_errors_of_theirs(error: HttpResponseError) -> None:
-    """C37 C47: 409, 404 and 412 become values."""
-    assert not isinstance(translated(error, write=True), AppError)
+    """C37 C47: 409, 404 and 412 become values, where the call knows them as answers."""
+    answer = translated(error, write=True, values=frozenset({404, 409, 412}))
+    assert not isinstance(answer, AppError)
+    assert answer.status == error.status_code  # type: ignore[attr-defined]
+    assert isinstance(translated(error, write=True), TransientError)
+    assert isinstance(translated(error, write=True, values=frozenset({409}), doing="batch"), TransientError)
+
+
+@pytest.mark.parametrize(
+    ("status", "sub_status", "event"), [(404, 1002, None), (404, 1003, "configuration"), (400, 1024, "configuration")]
+)
+def test_what_looks_like_an_answer_and_is_none_parks_nothing(status: int, sub_status: int, event: str | None) -> None:
+    """A session that is not there yet, an owner that is gone, a container that was made anew: no message's fault."""
+    error = translated(http(status, sub_status), write=False, values=frozenset({404}))
+    assert type(error) is TransientError
+    assert error.event == event
 
 
 @pytest.mark.parametrize(
@@ -160,7 +179,7 @@ def test_cause_of_a_failed_batch_is_its_first_status_that_is_not_424(
     statuses: tuple[int, ...], index: int, status: int
 ) -> None:
     """C42 C49: which operation it was says whether the message is known or a race was lost."""
-    error: Any = translated(batch(*statuses), write=True)
+    error: Any = translated(batch(*statuses), write=True, values=frozenset({404, 409, 412}), doing="batch")
     assert not isinstance(error, AppError)
     assert (error.index, error.status) == (index, status)
 

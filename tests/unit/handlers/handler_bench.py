@@ -101,7 +101,7 @@ class ScriptedPayments:
 
         if self.seconds:
             await Sleep(self.seconds)
-        return await Io(f"pay {key}", perform, write=False)
+        return await Io(f"pay {key}", perform, write=True)
 
 
 @dataclass(slots=True)

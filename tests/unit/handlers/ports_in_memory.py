@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
-from shared.handlers.sweep import HELD, PARTITIONS, UNFINISHED, UNFINISHED_TIMES
+from shared.handlers.sweep import HELD, PARTITIONS, UNFINISHED, UNFINISHED_SINCE
 from shared.ports import (
     Committed,
     Conflict,
@@ -144,16 +144,17 @@ class Store:
             row
             for row in rows
             if row.document.get("record", {}).get("status") in ("effect", "accepted")
+            and (row.document["record"].get("effect") or {}).get("status") != "parked"
         ]
-        if text == UNFINISHED_TIMES:
-            return [{"_ts": row.ts} for row in unfinished]
+        if text == UNFINISHED_SINCE:
+            return [{"enqueuedAt": row.document["record"]["enqueuedAt"]} for row in unfinished]
         if text != UNFINISHED.format(partition=partition):
             raise AssertionError(f"a query that the simulation does not know: {text}")
         before = parameters["@before"]
         return [
             {"id": row.document["id"], partition: row.document[partition]}
             for row in unfinished
-            if row.ts < int(str(before)) and (row.document["record"].get("effect") or {}).get("status") != "parked"
+            if row.ts < int(str(before))
         ]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.errors import EVENT_CONFIGURATION, InFlightError, TransientError
+from shared.errors import EVENT_CONFIGURATION, InFlightError, TransientError, UnknownCommitError
 from shared.ports import Approved, Container, Declined, Refused
 from tests.unit.handlers.handler_bench import (
     Bench,
@@ -25,7 +25,7 @@ from tests.unit.handlers.handler_bench import (
 
 LEASE = 90 + 5
 BEHIND_THE_LEASE = LEASE + 1
-UNKNOWN = TransientError("scripted: no answer")
+UNKNOWN = UnknownCommitError("scripted: no answer")
 
 
 def bench_of(*script: Approved | Declined | Refused | Exception, policy: str = "retry", seconds: float = 0.0) -> Bench:
@@ -182,7 +182,7 @@ def test_under_retry_the_budget_bounds_the_calls_and_the_next_attempt_takes_over
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bench = bench_of()
-    outage = bench.fails("pay", TransientError("payments: HTTP 401", event=EVENT_CONFIGURATION))
+    outage = bench.fails("pay", UnknownCommitError("payments: HTTP 401", event=EVENT_CONFIGURATION))
     bench.send(Role.ORDERS, placed())
     began = bench.clock.seconds
     assert isinstance(bench.deliver(bench.worker()), TransientError)

@@ -30,7 +30,7 @@ def envelope(properties: dict[str, PropertyValue] | None = None, **members: obje
 
 
 def copy(source: Envelope, facts: Facts | None = None, reason: Reason = Reason.PAYLOAD_MISMATCH) -> OutgoingMessage:
-    return copies(source, facts or Facts(), "process_order", PermanentError(reason, "body: other"))[0]
+    return next(copies(source, facts or Facts(), "process_order", PermanentError(reason, "body: other")))
 
 
 def test_a_copy_tells_where_it_comes_from_and_keeps_the_rest() -> None:  # D14 R29
@@ -105,6 +105,14 @@ def test_a_copy_is_trimmed_before_it_is_given_up() -> None:  # R30
     assert short.properties["tenant"] == "t1"
     assert zipped.properties["quarantine-body"] == "gzip"
     assert gzip.decompress(zipped.body) == source.body
+
+
+def test_what_an_earlier_parking_said_is_not_passed_on() -> None:
+    earlier: dict[str, PropertyValue] = {"quarantine-body": "gzip", "quarantine-stored-hash": "old", "tenant": "t1"}
+    for parked in copies(envelope(earlier), Facts(), "process_order", PermanentError(Reason.ORDER_UNKNOWN, "d")):
+        assert parked.properties["tenant"] == "t1"
+        assert "quarantine-stored-hash" not in parked.properties
+        assert ("quarantine-body" in parked.properties) == (parked.body != b"{}")
 
 
 def test_a_description_is_cut_on_a_character_border() -> None:  # R30

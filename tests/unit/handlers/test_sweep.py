@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from shared import telemetry
-from shared.errors import EVENT_CONFIGURATION, EVENT_PARTITION_FULL, PermanentError, Reason, TransientError
+from shared.errors import EVENT_CONFIGURATION, EVENT_PARTITION_FULL, PermanentError, Reason, TransientError, UnknownCommitError
 from shared.ports import Approved, Container, Refused
 from tests.unit.handlers.conftest import Points
 from tests.unit.handlers.handler_bench import (
@@ -310,8 +310,8 @@ def test_the_sweep_changes_no_attempts() -> None:
     [
         ("send ledger-entries", ValueError("bug"), "outbox.stuck"),
         ("send ledger-entries", PermanentError(Reason.ITEM_TOO_LARGE, "x"), "outbox.stuck"),
-        ("replace orders", TransientError("full", event=EVENT_PARTITION_FULL), "partition.full"),
-        ("read orders", TransientError("who", event=EVENT_CONFIGURATION), "configuration"),
+        ("replace orders", TransientError("full", event=EVENT_PARTITION_FULL, of_record=True), "partition.full"),
+        ("read orders", TransientError("who", event=EVENT_CONFIGURATION, of_record=True), "configuration"),
     ],
 )
 def test_what_concerns_one_record_ends_only_that_record(
@@ -416,7 +416,7 @@ def test_due_payments_are_called_with_their_key() -> None:
 def test_trouble_of_the_payment_provider_ends_the_payments_of_this_run_and_nothing_else(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    payments = ScriptedPayments(*[TransientError("payments: HTTP 401", event=EVENT_CONFIGURATION)] * 9)
+    payments = ScriptedPayments(*[UnknownCommitError("payments: HTTP 401", event=EVENT_CONFIGURATION)] * 9)
     bench = Bench(payments=payments)
     due_payments(bench, "A", "B", "C")
     for order_id in ("D", "E"):
