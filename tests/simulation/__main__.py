@@ -1,4 +1,4 @@
-"""`python -m tests.simulation --seeds N`: more schedules; exit code 1 with the history of a seed that fails, 130 interrupted."""
+"""`python -m tests.simulation`: seeded schedules over the pure machines; prints the history of a seed that fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.simulation.run import run_seed
 
 def main() -> int:
     """Run seeds until one fails."""
-    parser = argparse.ArgumentParser(prog="dev.py simulate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="dev.py simulate", description=__doc__, allow_abbrev=False)
     parser.add_argument("--seeds", type=int, default=2000, help="how many seeds to run")
     parser.add_argument("--start", type=int, default=0, help="the first seed")
     parser.add_argument("--rough", action="store_true", help="more faults per run")
