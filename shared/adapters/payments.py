@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 import aiohttp
-from azure.core.exceptions import AzureError
+from azure.core.exceptions import AzureError, ClientAuthenticationError
 
 from shared.errors import EVENT_CONFIGURATION, TransientError, UnknownCommitError
 from shared.ports import Approved, Declined, Refused
@@ -41,7 +41,8 @@ class HttpPayments:
                 return await self._ask(headers, body)
         except (aiohttp.ClientError, AzureError, OSError, ValueError) as exc:
             if not is_called:
-                raise TransientError(f"payments: no token ({type(exc).__name__})", event=EVENT_CONFIGURATION) from exc
+                event = EVENT_CONFIGURATION if isinstance(exc, ClientAuthenticationError) else None
+                raise TransientError(f"payments: no token ({type(exc).__name__})", event=event) from exc
             raise UnknownCommitError(f"payments: no answer ({type(exc).__name__})") from exc
 
     async def _ask(self, headers: Mapping[str, str], body: Mapping[str, str]) -> Approved | Declined | Refused:

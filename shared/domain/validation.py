@@ -8,13 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import islice
 from typing import Final, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from shared.contracts.ledger import EntryKind, LedgerBatch, LedgerEntry, Transaction
-from shared.contracts.orders import Line, OrderAmended, OrderCancelled, OrderMessage, OrderPlaced, OrderStatus
+from shared.contracts.ledger import LARGEST_BATCH_TRANSACTIONS, EntryKind, LedgerBatch, LedgerEntry, Transaction
+from shared.contracts.orders import (
+    LARGEST_ORDER_LINES,
+    Line,
+    OrderAmended,
+    OrderCancelled,
+    OrderMessage,
+    OrderPlaced,
+    OrderStatus,
+)
 from shared.contracts.values import (
     AMOUNT_PATTERN,
     CURRENCY_PATTERN,
@@ -27,6 +36,7 @@ from shared.domain.payload import canonical, pointer
 
 MAX_META_BYTES = 8 * 1024
 MAX_VIOLATIONS = 20
+LARGEST_LIST = max(LARGEST_ORDER_LINES, LARGEST_BATCH_TRANSACTIONS)
 STATUS_PREFIX = "status."  # reserved: `<orderId>:status.<version>` is the MessageId of an order.status
 
 _AMOUNT_END: Final = Decimal(10) ** 15  # AMOUNT has at most 15 digits before the point
@@ -132,11 +142,27 @@ def ledger_entry(value: Mapping[str, object]) -> LedgerEntry:
 
 
 def _modelled(model: type[P], value: Mapping[str, object]) -> P:
+    _refuse(list(islice(_surplus(model, value), MAX_VIOLATIONS)))
     try:
         return model.model_validate(dict(value), by_alias=True, by_name=False)
     except ValidationError as exc:
         errors = _apart(exc.errors(include_url=False, include_input=False))
         raise InvalidBody([_violation(error) for error in errors[:MAX_VIOLATIONS]]) from None  # it holds the payload
+
+
+def _surplus(model: type[Part], value: Mapping[str, object]) -> Iterator[Violation]:
+    """The unknown members where there are more members than known names: pydantic would note a million of them."""
+    parts: dict[str, type[Part]] = {"lines": Line, "transactions": Transaction}
+    places: list[tuple[tuple[str | int, ...], type[Part], object]] = [((), model, value)]
+    for name, part in parts.items():
+        items = value.get(name)
+        if isinstance(items, list):
+            places.extend(((name, at), part, item) for at, item in enumerate(items[:LARGEST_LIST]))
+    for place, part, members in places:
+        if isinstance(members, Mapping) and len(members) > len(part.model_fields):
+            known = {field.alias for field in part.model_fields.values()}
+            unknown = (name for name in members if name not in known)
+            yield from (Violation(pointer((*place, name)), _REASONS["extra_forbidden"]) for name in unknown)
 
 
 def _apart(errors: Sequence[ErrorDetails]) -> list[ErrorDetails]:

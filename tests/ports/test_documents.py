@@ -21,6 +21,7 @@ from shared.ports import Committed, Conflict, Container, Create, Documents, Foun
 from tests.unit.handlers.ports_in_memory import Io, SimulatedDocuments, Store
 
 from .documents_contract import ORDERS, DocumentsContract, order
+from .silent import silent
 
 T = TypeVar("T")
 
@@ -252,14 +253,30 @@ async def test_call_is_bounded_as_a_whole(
     assert len(held) == 1
 
 
+async def test_calls_that_wait_for_one_container_wait_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database that says nothing holds up the last of many no longer than the first."""
+    monkeypatch.setattr(cosmos, "CALL_SECONDS", 0.3)
+    async with silent(hangs_up=False) as nobody:
+        documents = adapter(nobody.port)
+        try:
+            start = time.monotonic()
+            calls = [documents.read(ORDERS, "ORD-1", f"d-{n}") for n in range(30)]
+            errors = await asyncio.gather(*calls, return_exceptions=True)
+            assert {type(error) for error in errors} == {TransientError}
+            assert time.monotonic() - start < 3
+        finally:
+            await documents.close()
+
+
 @pytest.mark.parametrize(
     "changes",
     [
+        {"key": "no base64!"},
         {"database": "missing"},
         {"names": {**NAMES, Container.ORDERS: "missing"}},
         {"key": "d3Jvbmc="},
     ],
-    ids=["no database", "no container", "wrong key"],
+    ids=["damaged key", "no database", "no container", "wrong key"],
 )
 @pytest.mark.parametrize("call", ["read", "create"])
 async def test_wrong_deployment_is_never_taken_for_a_missing_document(

@@ -12,7 +12,7 @@ from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError
 from azure.identity import CredentialUnavailableError
 
 from shared.adapters.payments import HttpPayments
-from shared.errors import TransientError
+from shared.errors import TransientError, UnknownCommitError
 from shared.ports import Approved
 
 from .payments_contract import PaymentsContract, Provider, serving
@@ -39,13 +39,13 @@ class TestHttpPayments(PaymentsContract):
 async def test_other_content_type_is_no_answer(provider: Provider, payments: HttpPayments) -> None:
     """A login page with status 200 is no approval."""
     provider.answers.append(web.Response(status=200, text="<html>", content_type="text/html"))
-    with pytest.raises(TransientError):
+    with pytest.raises(UnknownCommitError):
         await payments.authorize("ORD-1", "ORD-1", "1", "EUR")
 
 
 async def test_provider_that_is_away_is_unknown() -> None:
     payments = HttpPayments("http://127.0.0.1:1", 2, None)
-    with pytest.raises(TransientError):
+    with pytest.raises(UnknownCommitError):
         await payments.authorize("ORD-1", "ORD-1", "1", "EUR")
     await payments.close()
 
@@ -54,7 +54,7 @@ async def test_connection_that_ends_without_an_answer_is_one_call() -> None:
     """C45: aiohttp repeats no POST."""
     async with silent(hangs_up=True) as nobody:
         payments = HttpPayments(f"http://127.0.0.1:{nobody.port}", 2, None)
-        with pytest.raises(TransientError):
+        with pytest.raises(UnknownCommitError):
             await payments.authorize("ORD-1", "ORD-1", "1", "EUR")
         assert nobody.connections == 1
         await payments.close()
@@ -65,7 +65,7 @@ async def test_call_is_bounded() -> None:
     async with silent(hangs_up=False) as nobody:
         payments = HttpPayments(f"http://127.0.0.1:{nobody.port}", 0.2, None)
         start = time.monotonic()
-        with pytest.raises(TransientError):
+        with pytest.raises(UnknownCommitError):
             await payments.authorize("ORD-1", "ORD-1", "1", "EUR")
         assert time.monotonic() - start < 2
         await payments.close()
@@ -99,6 +99,7 @@ async def test_missing_token_is_transient_and_calls_nobody(
     payments = HttpPayments(provider.url, 2, token)
     with pytest.raises(TransientError) as caught:
         await payments.authorize("ORD-1", "ORD-1", "1", "EUR")
+    assert not isinstance(caught.value, UnknownCommitError), "nobody was called"
     assert caught.value.event == event
     assert not provider.calls
     await payments.close()

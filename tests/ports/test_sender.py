@@ -17,7 +17,7 @@ from local.broker.service import BrokerEvent, BrokerService, Sent
 from shared.adapters import servicebus
 from shared.adapters.servicebus import ServiceBusQueues
 from shared.envelope import Role
-from shared.errors import TransientError, UnknownCommitError
+from shared.errors import PermanentError, TransientError, UnknownCommitError
 from shared.settings import ServiceBusConnection
 
 from .sender_contract import LIMIT, Arrived, Look, SenderContract, message
@@ -217,6 +217,29 @@ async def test_call_is_bounded_as_a_whole(bus: Bus, monkeypatch: pytest.MonkeyPa
             await sender.send(Role.ORDERS, [message()])
         assert time.monotonic() - start < 3
         await sender.close()
+
+
+async def test_sends_that_wait_for_a_sender_are_bounded_too(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servicebus, "CALL_SECONDS", 0.3)
+    async with silent(hangs_up=False) as nobody:
+        sender = ServiceBusQueues(bus.connection(port=nobody.port), NAMES)
+        start = time.monotonic()
+        errors = await asyncio.gather(
+            *(sender.send(Role.ORDERS, [message(n)]) for n in range(12)), return_exceptions=True
+        )
+        assert all(isinstance(error, TransientError) for error in errors)
+        assert time.monotonic() - start < 3
+        await sender.close()
+
+
+async def test_message_that_is_too_large_leaves_the_link_as_good_as_before(
+    sender: ServiceBusQueues,
+) -> None:
+    await sender.send(Role.ORDERS, [message(1)])
+    (used,) = sender._idle[Role.ORDERS]
+    with pytest.raises(PermanentError):
+        await sender.send(Role.ORDERS, [message(2, size=300_000)])
+    assert sender._idle[Role.ORDERS] == [used]
 
 
 async def test_failed_sender_is_not_used_again(bus: Bus, sender: ServiceBusQueues) -> None:

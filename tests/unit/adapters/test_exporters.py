@@ -48,3 +48,14 @@ def test_an_error_keeps_its_exception(logger: logging.Logger, exported: InMemory
     assert attributes["exception.type"] == "KeyError"
     assert "Traceback" in str(attributes["exception.stacktrace"])
     assert attributes["record"] == "L:B"
+
+
+def test_a_line_that_can_not_be_exported_is_no_error_of_its_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    handler = FieldsHandler(LoggerProvider(), "convoy.test")
+    reported: list[logging.LogRecord] = []
+    monkeypatch.setattr(handler, "handleError", reported.append)
+    monkeypatch.setattr(handler, "_emit", lambda record: 1 / 0)
+    own = logging.Logger("convoy.test")
+    own.addHandler(handler)
+    own.info("message.handled")
+    assert [record.getMessage() for record in reported] == ["message.handled"]

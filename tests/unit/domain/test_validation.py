@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shared.domain import validation
-from shared.domain.validation import InvalidBody
+from shared.domain.validation import MAX_VIOLATIONS, InvalidBody, order_message
 
 # A machine may be slow, and that proves nothing.
 steady = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -417,3 +418,27 @@ def test_whatever_stands_in_a_member_is_taken_or_refused_as_a_violation(body: Js
         check({**body, name: data.draw(anything.filter(lambda value: not isinstance(value, dict)))})
     except InvalidBody as refused:
         assert refused.violations  # noqa: PT017 - both endings are right
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"lines": [{}] * 400_000},
+        {"lines": [], **{f"x{number}": 1 for number in range(200_000)}},
+        {"lines": [{f"x{number}": 1 for number in range(50)}] * 8_000},
+        {"lines": [{f"x{number}": 1 for number in range(50)}] * 2_000},
+        {"lines": [{"lineId": 1, "sku": 1, "quantity": "1", "unitPrice": 1}] * 2_000},
+    ],
+    ids=["many lines", "many members", "many of both", "many members in lines", "all lines wrong"],
+)
+def test_a_body_of_a_million_faults_costs_no_more_than_the_first(body: dict[str, object]) -> None:  # D05 R45
+    """A few kilobytes of gzip may hold them; noting each would take gigabytes, and with them the worker."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidBody) as caught:
+            order_message({"type": "order.placed", "orderId": "O", "currency": "EUR", **body})
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(caught.value.violations) <= MAX_VIOLATIONS
+    assert most < 20_000_000

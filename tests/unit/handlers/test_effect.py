@@ -579,3 +579,21 @@ def test_a_cancellation_while_a_replay_calls_loses_the_race_or_comes_too_early()
     # Paid, then cancelled: two adds, two voids, a close.
     assert (order["state"], order["nextEntry"]) == ("cancelled", 6)
     assert keys(bench) == ["O", "O"]
+
+
+@pytest.mark.parametrize("policy", ["retry", "park"])
+def test_a_call_that_was_surely_not_made_is_made_again_under_both_policies(policy: str) -> None:
+    """No token: nobody was asked, so nobody has to look at money that never moved."""
+    bench = bench_of(policy=policy)
+    bench.fails("pay", TransientError("payments: no token", event=EVENT_CONFIGURATION), times=3)
+    bench.send(Role.ORDERS, placed())
+    assert bench.deliver(bench.worker()) is None
+    assert (bench.order()["state"], keys(bench), bench.reasons()) == ("open", ["O"], [])
+
+
+def test_a_call_without_an_answer_is_logged_too(caplog: pytest.LogCaptureFixture) -> None:
+    bench = bench_of(UNKNOWN)
+    bench.send(Role.ORDERS, placed())
+    assert bench.deliver(bench.worker()) is None
+    answers = [vars(record)["answer"] for record in caplog.records if record.message == "effect.called"]
+    assert answers == ["unknown", "approved"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shared.bootstrap import Services
-from shared.errors import LostRaceError, TransientError
+from shared.errors import LostRaceError, PermanentError, Reason, TransientError
 from shared.ports import Container
 from tests.unit.handlers.handler_bench import Bench, DiedError, Role, message, placed, status
 
@@ -312,3 +312,37 @@ def test_attempts_of_another_broker_message_begin_anew() -> None:
     assert bench.order()["record"]["claim"]["attempts"] == 1
     assert bench.deliver(bench.worker()) is None
     assert bench.order()["record"]["status"] == "completed"
+
+
+def test_a_killer_whose_copy_can_not_be_sent_stays_found_out() -> None:  # C67
+    """Else it would take three more workers with it."""
+    bench = with_order()
+    for _ in range(3):
+        dies(bench, bench.worker())
+    away = bench.fails("send quarantine")
+    for _ in range(2):
+        assert isinstance(bench.deliver(bench.worker()), TransientError)
+    away.times = 0
+    assert bench.deliver(bench.worker()) is None
+    assert bench.reasons() == ["PoisonMessage"]
+    assert notes(bench) == []
+
+
+def test_a_replay_that_kills_is_counted_as_a_failed_replay() -> None:  # R36
+    """The verdict falls before the body is read, and the count must not wait for it."""
+    bench = bench_at(sent=message("O:status.1~r2", "O", b"{}", {"dedup-id": "O:status.1", "replay-count": "2"}))
+    for _ in range(3):
+        dies(bench, bench.worker(), "send quarantine")
+    assert bench.deliver(bench.worker()) is None
+    assert bench.reasons() == ["PoisonMessage"]
+    assert bench.parked()[0].properties["replay-failures"] == "1"
+
+
+def test_a_note_that_the_database_refuses_parks_nothing() -> None:
+    bench = with_order()
+    refused = PermanentError(Reason.INVALID_MESSAGE, "batch: HTTP 400")
+    bench.fails("create operations", refused, times=1)
+    assert isinstance(bench.deliver(bench.worker()), TransientError)
+    assert bench.reasons() == []
+    bench.fails("delete operations", refused, times=1)
+    assert bench.deliver(bench.worker()) is None

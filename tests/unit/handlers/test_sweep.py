@@ -9,7 +9,15 @@ from collections.abc import Iterator
 import pytest
 
 from shared import telemetry
-from shared.errors import EVENT_CONFIGURATION, EVENT_PARTITION_FULL, PermanentError, Reason, TransientError, UnknownCommitError
+from shared.errors import (
+    EVENT_CONFIGURATION,
+    EVENT_PARTITION_FULL,
+    PermanentError,
+    Reason,
+    TransientError,
+    UnknownCommitError,
+)
+from shared.handlers.sweep import MOST_GAPS_LOGGED
 from shared.ports import Approved, Container, Refused
 from tests.unit.handlers.conftest import Points
 from tests.unit.handlers.handler_bench import (
@@ -551,3 +559,35 @@ def test_the_next_batch_resumes_its_predecessor_and_counts_in_sweeps_too() -> No
     sweep(bench)
     assert bench.deliver(bench.worker(), Role.LEDGER) is None
     assert bench.sent() == [f"O:ledger.L:T{n}" for n in range(1, 7)]
+
+
+def test_the_age_of_what_is_unfinished_is_that_of_its_message(measured: Points) -> None:
+    """Each vain attempt writes: by the last write nothing would ever be old, and the alert would sleep."""
+    bench = unfinished(Bench(), "O")
+    bench.fails("send ledger-entries")
+    for _ in range(10):
+        bench.clock.seconds += PAST
+        sweep(bench)
+    ages = {attributes["container"]: value for attributes, value in measured("convoy.outbox.oldest")}
+    assert ages["orders"] >= 10 * PAST
+
+
+def test_services_that_refuse_the_app_end_the_run_as_an_outage_does(caplog: pytest.LogCaptureFixture) -> None:
+    """A right that is missing fails for every record: no use in asking for each."""
+    bench = unfinished(Bench(), *(f"O{number}" for number in range(10)))
+    refused = bench.fails("send ledger-entries", TransientError("no right", event=EVENT_CONFIGURATION))
+    bench.clock.seconds += PAST
+    sweep(bench)
+    assert refused.seen == 3
+    assert results(caplog) == [("transient", 0)]
+
+
+def test_open_gaps_are_counted_and_not_all_of_them_logged(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    for number in range(MOST_GAPS_LOGGED + 5):
+        held = {"id": f"E{number}", "orderId": f"O{number}", "stream": "order", "sequence": 2, "status": "held"}
+        bench.store.put(Container.LEDGER_ENTRIES, held)
+    bench.clock.seconds += PAST
+    sweep(bench)
+    assert len(told(caplog, "gap.open")) == MOST_GAPS_LOGGED
+    assert vars(told(caplog, "sweep.finished")[0])["open_gaps"] == MOST_GAPS_LOGGED + 5
