@@ -54,7 +54,7 @@ def test_a_line_that_can_not_be_exported_is_no_error_of_its_message(monkeypatch:
     handler = FieldsHandler(LoggerProvider(), "convoy.test")
     reported: list[logging.LogRecord] = []
     monkeypatch.setattr(handler, "handleError", reported.append)
-    monkeypatch.setattr(handler, "_emit", lambda record: 1 / 0)
+    monkeypatch.setattr(handler, "_emit", lambda _: 1 / 0)
     own = logging.Logger("convoy.test")
     own.addHandler(handler)
     own.info("message.handled")
