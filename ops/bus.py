@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -197,7 +197,8 @@ class Bus:
                 async with asyncio.timeout(CALL_SECONDS):
                     await self._senders[role].send_messages(_sdk_message(message))
             except BaseException:
-                self._senders.pop(role)  # what its link has in flight must not pass for the next send's answer
+                # What its link has in flight must not pass for the next send's answer.
+                self._close_beside(self._senders.pop(role).close())
                 raise
 
     def session_settler(self, entity: Entity, session_id: str) -> SessionSettler:
@@ -206,7 +207,10 @@ class Bus:
 
     def close_beside(self, settler: SessionSettler) -> None:
         """Close a settler beside the work: the client takes about a second for it."""
-        task = asyncio.get_running_loop().create_task(settler.close())
+        self._close_beside(settler.close())
+
+    def _close_beside(self, closing: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(closing)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 

@@ -25,9 +25,10 @@ from typing import Final
 from ops.audit import Audit, Operation, Seen, Status, operation_id
 from ops.bus import Bus, Entity, SessionSettler, TooLargeError
 from ops.database import Database
+from ops.errors import OpsError
 from ops.locate import Location, locate
 from ops.parking import Parked, moment, parked_of, text_of
-from ops.replaying import RefusedError, Replay, check_limits, replay_of
+from ops.replaying import RefusedError, Replay, check_limits, compressed, replay_of
 from shared.domain import reserved
 from shared.envelope import Role
 from shared.errors import Reason
@@ -35,7 +36,8 @@ from shared.handlers.intake import Intake
 from shared.ports import Clock, Container
 from shared.settings import Settings
 
-POLL_SECONDS: Final = 0.25
+POLL_SECONDS: Final = 0.2
+LONGEST_POLL_SECONDS: Final = 2.0
 DEAD_LETTERS_EVERY: Final = 8
 """Polls between two looks into the role's dead-letter queue, which is read as a whole."""
 
@@ -229,8 +231,9 @@ class Replays:
                 replay = await self._checked(parked)
             except RefusedError as refused:
                 return Result(parked, "refused", str(refused))
-            seen = await self._send(parked, replay, seen)
-            if seen is None:
+            try:
+                seen = await self._send(parked, replay, seen)
+            except TooLargeError:
                 return Result(parked, "refused", "the broker takes no message of this size", None, count)
         operation = seen.operation
         new = operation.new.message_id if operation.new else None
@@ -240,13 +243,15 @@ class Replays:
             if state is None:
                 return Result(parked, "sent", detail, new, count)
             seen = await self._audit.advance(seen, state)
+        if seen.operation.status not in ("verified", "failed"):
+            raise OpsError(f"operation {operation.id} is {seen.operation.status}; run the command again")
         left = await self._complete(parked, settler)
         if left:
             detail = f"{detail}; its parked copy is held by somebody else: run the command again"
         return Result(parked, "left" if left else seen.operation.status, detail, new, count)
 
-    async def _send(self, parked: Parked, replay: Replay, seen: Seen | None) -> Seen | None:
-        """Send under an operation; None when the broker takes no message of this size."""
+    async def _send(self, parked: Parked, replay: Replay, seen: Seen | None) -> Seen:
+        """Send under an operation. Raises: TooLargeError, after which the operation is still planned."""
         wanted = Operation(
             id=operation_id("replay", parked.id, replay.count),
             type="replay",
@@ -270,8 +275,11 @@ class Replays:
         if state is None:
             try:
                 await self._bus.send(parked.role, replay.message)
-            except TooLargeError:
-                return None
+            except TooLargeError:  # it filled the link's limit, and a replay has more properties
+                smaller = compressed(replay.message)
+                if smaller is None:
+                    raise
+                await self._bus.send(parked.role, smaller)
         seen = Seen(seen.operation.model_copy(update={"key": wanted.key, "new": wanted.new}), seen.etag)
         return await self._audit.advance(seen, "sent")
 
@@ -291,7 +299,7 @@ class Replays:
                 told = f"nothing has become of it in {self._options.wait_seconds:g} s"
                 return None, f"{told}; the next run goes on waiting"
             await settler.keep()
-            await asyncio.sleep(POLL_SECONDS)
+            await asyncio.sleep(min(POLL_SECONDS * 1.25**polls, LONGEST_POLL_SECONDS))
 
     async def _outcome(self, operation: Operation, parked_id: str) -> tuple[Status | None, str]:
         """What has become of a replay, as far as it left a trace."""

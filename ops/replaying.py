@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -135,6 +136,14 @@ def replay_of(parked: Parked, intake: Intake, now: datetime, corrected: bytes | 
             raise RefusedError(f"the corrected body would be parked: {error.reason}: {error.description}") from None
         expected, warning = None, f"{error.reason}: {error.description}"
     return Replay(parked, count, original, message, expected, warning, corrected is not None)
+
+
+def compressed(message: Outgoing) -> Outgoing | None:
+    """The same message with its body compressed, which changes no payload hash; None if it is compressed already."""
+    if CONTENT_ENCODING in message.properties:
+        return None
+    properties = {**message.properties, CONTENT_ENCODING: Typed("STRING", "gzip")}
+    return replace(message, body=gzip.compress(message.body, mtime=0), properties=properties)
 
 
 def check_limits(parked: Parked, now: datetime, *, replay_max: int, horizon: timedelta) -> None:

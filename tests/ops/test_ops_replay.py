@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import hashlib
 import json
 import signal
 import sys
@@ -287,6 +288,23 @@ async def test_properties_and_fields_make_the_round_trip_on_the_wire(bench: Benc
     assert (done.code, done.results) == (0, [(order, "verified")])
     assert [each for each in bench.app.sends[sends:] if each.queue == "orders"] == []
     assert bench.app.peek("orders/$DeadLetterQueue") == []
+
+
+async def test_message_at_the_limit_is_replayed_although_it_grows(bench: Bench) -> None:
+    """R29: the replay's properties don't fit beside the body any more, so it goes compressed."""
+    order = fresh()
+    bench.pause()
+    body = json.dumps(placed(order)).encode()
+    await bench.app.send(body.ljust(262_144 - 200), role="orders", message_id=order, session=order)
+    await bench.dead_letter("orders", order, 1)
+    bench.resume()
+    (done,) = await bench.replay_each(order)
+    assert done.results == [(order, "verified")]
+    document = await bench.app.order(order)
+    assert document is not None
+    (operation,) = await bench.app.documents("operations", order)
+    assert document["record"]["payloadHash"] == operation["new"]["payloadHash"]
+    assert document["record"]["rawHash"] != f"sha256:raw:{hashlib.sha256(body.ljust(262_144 - 200)).hexdigest()}"
 
 
 async def test_dead_letters_of_one_session_are_replayed_and_others_left_as_they_were(bench: Bench) -> None:
