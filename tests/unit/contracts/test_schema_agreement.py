@@ -156,12 +156,12 @@ def mutants(draw: st.DrawFn, model: type[BaseModel]) -> object:
         holder, last = at(body, path[:-1]), path[-1]
         action = draw(st.sampled_from(["replace", "replace", "remove", "add", "swap"]))
         if action == "replace":
-            holder[last] = draw(leaves)
+            holder[last] = copy.deepcopy(draw(leaves))  # one that is drawn again must be as it was
         elif action == "remove":
             del holder[last]
         elif action == "add" and isinstance(holder, dict):
             known = {member for example in EXAMPLES.values() for member in example} | {"order_id", "other", ""}
-            holder[draw(st.sampled_from(sorted(known)))] = draw(leaves)
+            holder[draw(st.sampled_from(sorted(known)))] = copy.deepcopy(draw(leaves))
         elif action == "swap":
             holder[last] = copy.deepcopy(at(body, draw(st.sampled_from(places(body)))))
     return body
