@@ -70,6 +70,7 @@ class Worker:
         self._tasks: list[asyncio.Task[None]] = []
         self._last_lines: list[str] = []
         self._stopping = False
+        self._end: asyncio.Task[None] | None = None
 
     async def start(self, launch: Launch) -> None:
         """Start the process and wait until it has indexed the app; HostError holds its traceback or last words."""
@@ -85,8 +86,10 @@ class Worker:
             self._writer = writer
             connected.set_result(reader)
 
-        server = await asyncio.start_server(greet, "127.0.0.1", 0)
+        # Not serving at once: cut off meanwhile, the call would leave its socket behind.
+        server = await asyncio.start_server(greet, "127.0.0.1", 0, start_serving=False)
         try:
+            await server.start_serving()
             port: int = server.sockets[0].getsockname()[1]
             hello = {"port": port, "secret": secret, "project": str(launch.project), "debug": launch.debug_port}
             await self._spawn(launch, hello)
@@ -103,7 +106,7 @@ class Worker:
         finally:
             server.close()
         if frame is None:
-            await self.ended
+            await asyncio.wait({self.ended})
             raise HostError(self._epitaph())
         if frame["type"] == "failed":
             raise HostError(f"function_app.py can't be indexed:\n{str(frame['traceback']).rstrip()}")
@@ -158,7 +161,16 @@ class Worker:
         return answered
 
     async def stop(self) -> None:
-        """End the process: asked first, killed after a while."""
+        """End the process: asked first, killed after a while.
+
+        Who stops a dead worker may be cut off by who stops the host. So it is a task of its own, done once and to its
+        end; wait_for in it would lose a cancellation that comes when its own task has just ended (Python 3.11).
+        """
+        if self._end is None:
+            self._end = asyncio.create_task(self._stop())
+        await asyncio.shield(self._end)
+
+    async def _stop(self) -> None:
         self._stopping = True
         process = self._process
         if process is None:
@@ -296,7 +308,7 @@ class Instance:
 
     @property
     def pid(self) -> int | None:
-        return None if self._worker is None else self._worker.pid
+        return None if self._worker is None or self._worker.ended.done() else self._worker.pid
 
     async def stop(self) -> None:
         """End the worker and watch no more; who waits for it is told that it died."""
@@ -306,7 +318,7 @@ class Instance:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._supervisor
             self._supervisor = None
-        await self._end_worker(expected=True)
+        await self._end_worker()
         self._ready.set()
 
     async def _launch(self) -> None:
@@ -329,7 +341,7 @@ class Instance:
             if self._worker is not None:
                 await asyncio.wait({self._worker.ended})
                 self._ready.clear()
-                await self._end_worker(expected=False)
+                await self._end_worker()
             await asyncio.sleep(_BACK_OFF_SECONDS[min(failures, len(_BACK_OFF_SECONDS) - 1)])
             known = self.functions
             try:
@@ -342,12 +354,14 @@ class Instance:
             if self.functions != known:
                 self.on_changed()
 
-    async def _end_worker(self, *, expected: bool) -> None:
-        worker, self._worker = self._worker, None
+    async def _end_worker(self) -> None:
+        worker = self._worker
         if worker is None:
             return
-        await worker.stop()
-        self.emit(WorkerDied(self.number, worker.pid, worker.ended.result(), expected))
+        is_expected = not worker.ended.done()
+        await worker.stop()  # cut off here, whoever stops the instance waits for its end
+        self._worker = None
+        self.emit(WorkerDied(self.number, worker.pid, worker.ended.result(), is_expected))
 
 
 async def start_all(instances: Sequence[Instance]) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import signal
 import socket
 import sys
 import time
@@ -218,6 +220,25 @@ async def test_a_worker_that_dies_at_every_start_is_started_with_back_off(bench:
     (b.project / "function_app.py").write_text(NUMBERED)
     b.send("x")
     await b.until(lambda: bool(b.ended()))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="waits for a process without taking its exit code")
+async def test_a_host_that_is_drained_while_a_dead_worker_is_being_replaced_comes_to_its_end(bench: MakeBench) -> None:
+    """R58: whichever step the replacement has come to; each costs a turn of the event loop or a few."""
+    b = await bench()
+    for turns in range(16):
+        (pid,) = b.host.worker_pids
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):  # its exit code may be taken already
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222 - no turn may pass meanwhile
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            await b.host.reload(drain_seconds=0)
+    b.send("x")
+    await b.until(lambda: bool(b.ended()))
+    assert b.outcomes() == ["completed"]
 
 
 def _errors(b: Bench) -> list[str]:
