@@ -14,11 +14,11 @@ from pathlib import Path
 from azure.cosmos.aio import CosmosClient
 from azure.servicebus.aio import ServiceBusClient
 
-from local.demo.expect import expect
+from local.demo.expect import Expectation, expect
 from local.demo.gather import Names, gather, unfinished
 from local.demo.report import Tally
 from local.demo.run import waiting
-from local.demo.verify import Verdict, Violation, verify
+from local.demo.verify import EndState, Verdict, Violation, verify
 from local.faults import Service
 from local.host.events import HostEvent, InvocationEnded, LogLine, Outcome, WorkerDied
 from local.stack import Stack
@@ -84,6 +84,8 @@ class Result:
     done: Done
     watched: Watched
     traffic: Traffic
+    expectation: Expectation
+    end: EndState
     verdict: Verdict
     seconds: float
     quiet_seconds: float
@@ -160,7 +162,8 @@ async def run(
     expectation = await asyncio.to_thread(expect, traffic.tried, (), datetime.now(UTC))
     verdict = await asyncio.to_thread(verify, expectation, end)
     verdict.violations += besides(plan, watched, actor.done)
-    return Result(plan, actor.done, watched, traffic, verdict, time.monotonic() - started, quiet_seconds)
+    seconds = time.monotonic() - started
+    return Result(plan, actor.done, watched, traffic, expectation, end, verdict, seconds, quiet_seconds)
 
 
 def besides(plan: Plan, watched: Watched, done: Done) -> Iterable[Violation]:
