@@ -105,6 +105,40 @@ def test_a_command_whose_code_is_not_in_the_tree_is_not_offered(tree: Path) -> N
     assert "demo " not in run(tree, "--help").stdout.split("`dev.py")[0]
 
 
+def test_every_command_of_the_table_is_in_this_tree_and_in_the_help() -> None:
+    assert [*dev.COMMANDS, "check"] == dev.offered()
+    told = dev.usage()
+    assert all(f"\n  {name:<8} {command.help}" in told for name, command in dev.COMMANDS.items())
+
+
+@pytest.mark.parametrize(
+    ("command", "wrong"),
+    [
+        ("simulate", ["--seeds", "0"]),
+        ("simulate", ["--start", "-1"]),
+        ("simulate", ["--seed", "1"]),
+        ("chaos", ["--minutes", "0"]),
+        ("chaos", ["--minutes", "1", "--sed", "1"]),
+    ],
+)
+def test_the_proofs_refuse_a_wrong_option_with_2(command: str, wrong: list[str]) -> None:
+    module = dev.COMMANDS[command].module
+    done = subprocess.run(
+        [sys.executable, "-m", module, *wrong], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"usage: dev.py {command}")
+
+
+def test_a_simulation_that_finds_nothing_ends_with_0() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.simulation", "--seeds", "3", "--start", "11", "--rough"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert "3 schedules, none with a violation" in done.stdout
+
+
 # Finding Python
 
 
