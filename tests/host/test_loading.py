@@ -66,7 +66,7 @@ async def test_an_indexing_error_comes_with_its_traceback(bench: MakeBench) -> N
 
 
 async def test_batches_are_refused_by_function(bench: MakeBench) -> None:
-    """R52, R56: cardinality MANY."""
+    """R18, R52, R53, R56: cardinality MANY: bytes would not stay as sent, and one failure would fail them all."""
     source = (
         HEAD
         + TRIGGER.replace("connection=", "cardinality='many', connection=")

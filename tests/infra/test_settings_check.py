@@ -59,7 +59,7 @@ SEEDED = [
     ("queue.quarantine.defaultMessageTimeToLive", "P31D", "quarantine (D23)"),
     ("host.prefetchCount", 10, "prefetch (D35, R54)"),
     ("host.maxConcurrentCallsPerSession", 2, "calls (D35)"),
-    ("host.autoCompleteMessages", False, "settlement"),
+    ("host.autoCompleteMessages", False, "settlement"),  # D37
     ("host.retry", {"strategy": "fixedDelay"}, "retries (R60)"),
     ("queue.orders.requiresSession", False, "queue (C26, R72)"),
     ("queue.ledger.requiresDuplicateDetection", False, "queue (C26, R72)"),

@@ -151,7 +151,7 @@ def state_in_the_entrys_batch(patch: Patch) -> None:
 
 
 def stored_outbox(patch: Patch) -> None:
-    """What is left to send is forgotten with the attempt."""
+    """What is left to send is forgotten with the attempt (D08)."""
     real = relay.messages_of
     patch.setattr(process_order, "messages_of", lambda record: real(record)[:1])
 

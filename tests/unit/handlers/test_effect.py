@@ -449,7 +449,7 @@ def test_a_wait_for_a_live_claim_ends_with_its_work(caplog: pytest.LogCaptureFix
 
 @pytest.mark.parametrize("off", [0.0, 600.0, -600.0])
 def test_the_lease_is_judged_by_the_servers_clock(off: float) -> None:
-    """D43: a worker whose clock is wrong takes over at the same moment."""
+    """D43 R74: a worker whose clock is wrong takes over at the same moment."""
     bench = bench_of()
     bench.worker_clock_off = off
     left_in_progress(bench)

@@ -432,7 +432,7 @@ def test_a_lost_race_is_read_and_decided_again(  # D40 R47
     assert (lost.seen, bench.waits) == (races, [])
 
 
-def test_a_document_that_is_gone_again_is_created_again_three_times_at_once() -> None:
+def test_a_document_that_is_gone_again_is_created_again_three_times_at_once() -> None:  # D41
     bench = Bench()
 
     def conflict() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -46,11 +47,24 @@ def sweeps(bench: Bench) -> int:
     return claim["sweeps"]
 
 
-def test_the_rest_of_the_earlier_batch_goes_out_first() -> None:  # D04 D30
+def test_the_rest_of_the_earlier_batch_goes_out_first() -> None:  # D04 D30 R63
     bench = with_one_unfinished()
     assert bench.deliver(bench.worker(), Role.LEDGER) is None
     wanted = [f"O:ledger.L:T{number}.{place}" for number in (1, 2) for place in range(3)]
     assert list(dict.fromkeys(bench.sent())) == wanted
+
+
+def test_the_largest_batch_fits_its_documents_and_a_watermark_stays_small() -> None:  # D07
+    bench = Bench(batch_messages=500)
+    bench.send(Role.LEDGER, batch(1, count=2000))
+    bench.dies("replace ledgers", behind=True)
+    assert isinstance(bench.deliver(bench.worker(), Role.LEDGER), DiedError)
+    sizes = {key[2]: len(json.dumps(row.document)) for key, row in bench.store.rows.items()}
+    assert sizes["~outbox.L:B1"] < 2_000_000
+    assert sizes["L:B1"] < 2_000
+    bench.faults.clear()
+    assert bench.deliver(bench.worker(), Role.LEDGER) is None
+    assert len(set(bench.sent())) == 2000
 
 
 def test_an_outage_while_the_earlier_batch_is_resumed_is_no_death_of_its_attempt() -> None:  # D31 R23
