@@ -335,13 +335,15 @@ class Simulation:
 
     def _is_gone(self, task: Task) -> bool:
         """Whether the message of a killed handler is lost to its queue (expired, dead-lettered, purged) although it was
-        accepted: from then on only the record knows what is left to send."""
+        accepted: from then on only the record knows what is left to send. A second body under the id is never taken
+        away, since no record stands for it: only the delivery that holds the record's claim is."""
         record = next(
             (
                 row.document["record"]
                 for row in self.store.rows.values()
                 if row.document.get("record", {}).get("messageId") == task.delivery.message.message_id
                 and row.document["record"].get("status") == "accepted"
+                and row.document["record"]["claim"]["sequenceNumber"] == str(task.delivery.sequence_number)
             ),
             None,
         )
