@@ -32,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run; gives the exit code: 0 proven, 1 not, 2 option, 3 environment, 130 interrupted."""
     options = _options(arguments)
     os.environ.pop("PAYMENTS_URL", None)
-    logging.getLogger("azure").setLevel(logging.CRITICAL)  # the SDKs log each cut connection, with its traceback
+    for name in ("azure", "asyncio"):  # they log each connection that is cut, some with a traceback
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     console = Console()
     plan = make_plan(options.seed, options.minutes * 60)
     acts = sum(len(track) for track in plan.tracks)
