@@ -37,7 +37,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 OUTAGE_SECONDS = 20.0
 MOST_DELIVERIES = 3
-SECONDS_FOR_ALL = 150
+SECONDS_FOR_ALL = 300  # far more than it takes, for a machine that others use
 BUSY_POINTS = [
     Point(Service.COSMOS, "Create", "orders", Stage.BEFORE),
     Point(Service.COSMOS, "Create", "orders", Stage.AFTER),
