@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -66,7 +67,12 @@ async def run(lines: Sequence[Line], seed: int, console: Console, project: Path 
     console.print(f"{total(lines)} messages in {len(lines)} lines; starting the stack and the app", markup=False)
     # The app's own payment provider is not part of what the input says; the demo runs without one.
     stack = Stack(project, app=True, ports=ports_to_use(), observers=[on_event], settings={"PAYMENTS_URL": ""})
-    async with stack:
+    async with AsyncExitStack() as running:
+        try:
+            await running.enter_async_context(stack)
+        except (StackError, OSError):  # somebody took a port since it was looked at
+            stack = Stack(project, app=True, ports=Ports.free(), observers=[on_event], settings={"PAYMENTS_URL": ""})
+            await running.enter_async_context(stack)
         killer.stack = stack
         orders = len({line.session_id for line in lines if line.role == "orders" and line.number not in foreseen})
         watch = Watch(console, tally, sent=total(lines) - _copies(lines, foreseen), handled=deliveries, orders=orders)

@@ -12,9 +12,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import assert_never
 
 from shared.contracts.ledger import LedgerBatch, LedgerEntry
-from shared.contracts.orders import OrderMessage, OrderPlaced, OrderStatus
+from shared.contracts.orders import OrderCommand, OrderMessage, OrderPlaced, OrderStatus
 from shared.domain import payload, validation
 from shared.envelope import PropertyValue
 from shared.errors import PermanentError, Reason
@@ -65,7 +66,9 @@ def message_id_of(body: Body) -> str:
         return body.order_id
     if isinstance(body, OrderStatus):
         return f"{body.order_id}:{validation.STATUS_PREFIX}{body.version}"
-    return f"{body.order_id}:{body.operation_id}"
+    if isinstance(body, OrderCommand):
+        return f"{body.order_id}:{body.operation_id}"
+    assert_never(body)
 
 
 def session_id_of(body: Body) -> str:
@@ -228,7 +231,9 @@ def _message_id_form(body: Body) -> str:
         return "<orderId>"
     if isinstance(body, OrderStatus):
         return f"<orderId>:{validation.STATUS_PREFIX}<version>"
-    return "<orderId>:<operationId>"
+    if isinstance(body, OrderCommand):
+        return "<orderId>:<operationId>"
+    assert_never(body)
 
 
 def _ascii_lower(text: str) -> bytes:

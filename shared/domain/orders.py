@@ -14,11 +14,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, assert_never
 
 from shared.contracts.documents import Fulfilment, Order, OrderLine, Record, Result
 from shared.contracts.ledger import LedgerEntry
-from shared.contracts.orders import LARGEST_ORDER_LINES, Line, OrderAmended, OrderCommand, OrderPlaced, OrderStatus
+from shared.contracts.orders import (
+    LARGEST_ORDER_LINES,
+    Line,
+    OrderAmended,
+    OrderCancelled,
+    OrderCommand,
+    OrderPlaced,
+    OrderStatus,
+)
 from shared.domain import amounts
 from shared.domain.identity import document_id
 from shared.domain.streams import SkipRefused, unskippable
@@ -241,9 +249,13 @@ def decide_command(order: Order, body: OrderCommand) -> CommandVerdict:
         return Reject(in_turn, _REJECTIONS[ruling])
     if ruling is Ruling.CANCEL_UNPAID:
         return Apply(_cancelled_unpaid(in_turn))
-    if isinstance(body, OrderAmended):
-        return _amended(in_turn, body.lines)
-    return _cancelled(in_turn)
+    match body:
+        case OrderAmended():
+            return _amended(in_turn, body.lines)
+        case OrderCancelled():
+            return _cancelled(in_turn)
+        case _:
+            assert_never(body)
 
 
 def decide_status(order: Order, body: OrderStatus) -> StatusVerdict:

@@ -20,6 +20,7 @@ from shared.contracts.orders import (
     Line,
     OrderAmended,
     OrderCancelled,
+    OrderCommand,
     OrderMessage,
     OrderPlaced,
     OrderStatus,
@@ -191,7 +192,7 @@ def _order_rules(message: OrderMessage) -> list[Violation]:
     violations = _meta_rule(message.meta)
     if isinstance(message, OrderPlaced | OrderAmended):
         violations += _line_rules(message.lines, least=1 if isinstance(message, OrderPlaced) else 0)
-    if isinstance(message, OrderAmended | OrderCancelled) and message.operation_id.startswith(STATUS_PREFIX):
+    if isinstance(message, OrderCommand) and message.operation_id.startswith(STATUS_PREFIX):
         violations.append(Violation("/operationId", f"must not begin with '{STATUS_PREFIX}'"))
     return violations
 

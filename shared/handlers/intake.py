@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Generic, TypeVar
 
 from shared.contracts.ledger import LedgerBatch, LedgerEntry
-from shared.contracts.orders import OrderAmended, OrderCancelled, OrderMessage, OrderPlaced
+from shared.contracts.orders import OrderCommand, OrderMessage, OrderPlaced
 from shared.domain import identity, payload, reserved, validation
 from shared.envelope import Envelope
 from shared.errors import PermanentError, Reason
@@ -59,7 +59,7 @@ class Intake:
             PermanentError: with the reason of the first step that refuses it.
         """
         checked = self._checked(envelope, facts, validation.order_message)
-        if isinstance(checked.body, OrderAmended | OrderCancelled):
+        if isinstance(checked.body, OrderCommand):
             self._check_age(envelope)
         return checked
 
