@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent
 REQUIREMENTS = ROOT / "requirements-dev.txt"
-VENV = ROOT / os.environ.get("DEV_VENV", ".venv")
+VENV_NAMED = os.environ.get("DEV_VENV") or ".venv"
+VENV_NAME = re.compile(r"\.venv[A-Za-z0-9._-]*")  # the folder is made anew when it is unusable, so it must be ours
+VENV = ROOT / VENV_NAMED
 STAMP = ".dev-stamp"
 
 NEWEST_FIRST = ((3, 13), (3, 12), (3, 11))
@@ -81,6 +83,9 @@ def main(arguments: Sequence[str]) -> int:
             print("usage: dev.py check\n\nruff, mypy --strict, the settings check and the layer test; one line each")
             return 0
         print(f"dev.py check: unknown argument {rest[0]!r}", file=sys.stderr)
+        return USAGE
+    if not VENV_NAME.fullmatch(VENV_NAMED):
+        print(f"dev.py: DEV_VENV: {VENV_NAMED!r} is no name of a folder here that begins with .venv", file=sys.stderr)
         return USAGE
     try:
         python = prepare(VENV, REQUIREMENTS)
@@ -169,8 +174,12 @@ def is_usable(inside: Path, version: str) -> bool:
 
 
 def make_venv(python: Python, venv: Path) -> None:
-    """Make the folder anew; whatever lay there is unusable."""
-    shutil.rmtree(venv, ignore_errors=True)
+    """Make the folder anew. An unusable environment is removed, anything else that lies there is not."""
+    if venv.is_symlink() or (venv.exists() and not venv.is_dir()):
+        raise MissingError(f"{venv} is no folder; take it away")
+    if venv.is_dir() and any(venv.iterdir()) and not (venv / "pyvenv.cfg").is_file():
+        raise MissingError(f"{venv} holds something else than a virtual environment; take it away")
+    shutil.rmtree(str(venv), ignore_errors=True)
     made = subprocess.run(
         [python.path, "-m", "venv", str(venv)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
     )

@@ -281,6 +281,46 @@ def test_a_half_made_environment_is_made_anew(steps: Steps, tmp_path: Path) -> N
     assert steps.take(venv, requirements) == ["make", "install"]
 
 
+@pytest.mark.parametrize("named", [".", "..", "docs", "./", ".venv/..", "../elsewhere", "/", "venv", ".git"])
+def test_a_folder_that_is_not_its_own_is_refused_and_left(tree: Path, named: str) -> None:
+    """What is unusable is removed, so a wrong name must never get that far."""
+    (tree / "docs").mkdir()
+    (tree / "docs" / "kept.md").write_text("kept", encoding="utf-8")
+    done = run(tree, "test", DEV_VENV=named)
+    assert done.returncode == dev.USAGE
+    assert "DEV_VENV" in done.stderr
+    assert (tree / "docs" / "kept.md").read_text(encoding="utf-8") == "kept"
+    assert (tree / "dev.py").is_file()
+
+
+def test_an_empty_name_is_the_usual_one(tree: Path) -> None:
+    (tree / "kept.md").write_text("kept", encoding="utf-8")
+    ready(tree)
+    (tree / "tests" / "test_it.py").write_text("def test_a(): pass\n", encoding="utf-8")
+    done = run(tree, "test", "-q", DEV_VENV="")
+    assert done.returncode == 0, done.stderr
+    assert (tree / "kept.md").is_file()
+
+
+def test_a_folder_without_an_environment_in_it_is_never_removed(tmp_path: Path) -> None:
+    venv = tmp_path / ".venv"
+    venv.mkdir()
+    (venv / "kept.md").write_text("kept", encoding="utf-8")
+    with pytest.raises(dev.MissingError, match="something else"):
+        dev.make_venv(dev.find_python(), venv)
+    assert (venv / "kept.md").is_file()
+
+
+@posix_only
+def test_a_link_in_the_place_of_the_environment_is_never_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "pyvenv.cfg").write_text("", encoding="utf-8")
+    (tmp_path / ".venv").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    with pytest.raises(dev.MissingError, match="no folder"):
+        dev.make_venv(dev.find_python(), tmp_path / ".venv")
+    assert (tmp_path / "elsewhere" / "pyvenv.cfg").is_file()
+
+
 def test_a_missing_requirements_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(dev.MissingError, match=r"nothing\.txt is missing"):
         dev.prepare(tmp_path / ".venv", tmp_path / "nothing.txt")
