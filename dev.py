@@ -54,18 +54,36 @@ class Command(NamedTuple):
     needs: str
     arguments: tuple[str, ...]
     help: str
+    files: tuple[str, ...] = ()
+    """Options that name a file: relative to where the caller is, though the command runs in the project."""
 
+
+STACK_FILES = ("--config", "--data", "--faults")
 
 COMMANDS: dict[str, Command] = {
-    "demo": Command("local.demo", "local/demo/__main__.py", (), "the whole flow on the embedded stack, with proof"),
-    "start": Command("local", "local/__main__.py", ("--app",), "the embedded stack and the app, until Ctrl-C"),
-    "stack": Command("local", "local/__main__.py", (), "broker and Cosmos DB alone, until Ctrl-C"),
-    "ops": Command("ops", "ops/__main__.py", (), "the operators' commands: look, replay, skip, reconcile"),
+    "demo": Command(
+        "local.demo",
+        "local/demo/__main__.py",
+        (),
+        "the whole flow on the embedded stack, with proof",
+        ("--input", "--json"),
+    ),
+    "start": Command(
+        "local",
+        "local/__main__.py",
+        ("--app", "--health", "/api/health"),
+        "the embedded stack and the app, until Ctrl-C",
+        STACK_FILES,
+    ),
+    "stack": Command("local", "local/__main__.py", (), "broker and Cosmos DB alone, until Ctrl-C", STACK_FILES),
+    "ops": Command("ops", "ops/__main__.py", (), "the operators' commands: look, replay, skip, reconcile", ("--body",)),
     "test": Command("pytest", "tests", ("-p", "dev"), "the tests; further arguments go to pytest"),
     "simulate": Command(
         "tests.simulation", "tests/simulation/__main__.py", (), "seeded schedules of workers, crashes, faults"
     ),
-    "chaos": Command("tests.chaos", "tests/chaos/__main__.py", (), "real processes under seeded faults, with proof"),
+    "chaos": Command(
+        "tests.chaos", "tests/chaos/__main__.py", (), "real processes under seeded faults, with proof", ("--json",)
+    ),
 }
 
 
@@ -95,7 +113,19 @@ def main(arguments: Sequence[str]) -> int:
     if name == "check":
         return check(python)
     command = COMMANDS[name]
-    return hand_over([str(python), "-m", command.module, *command.arguments, *rest])
+    return hand_over([str(python), "-m", command.module, *command.arguments, *from_here(rest, command.files)])
+
+
+def from_here(arguments: Sequence[str], files: Sequence[str]) -> list[str]:
+    """The arguments with the files that these options name as absolute paths."""
+    absolute = list(arguments)
+    for index, argument in enumerate(arguments):
+        name, _, value = argument.partition("=")
+        if value and name in files:
+            absolute[index] = f"{name}={Path(value).absolute()}"
+        elif index and arguments[index - 1] in files and argument and not argument.startswith("-"):
+            absolute[index] = str(Path(argument).absolute())
+    return absolute
 
 
 def offered() -> list[str]:
@@ -327,7 +357,8 @@ def hand_over(command: Sequence[str]) -> int:
     """
     os.chdir(str(ROOT))
     os.environ.setdefault("PYTHONUTF8", "1")  # a console or pipe in another code page must not break a table
-    sys.stdout.flush()
+    if sys.stdout is not None:
+        sys.stdout.flush()
     if os.name != "nt":
         try:
             os.execv(command[0], list(command))  # noqa: S606 (no shell, our own interpreter)

@@ -8,7 +8,6 @@ import contextlib
 import os
 import re
 import secrets
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -23,12 +22,12 @@ from local.host.errors import HostError
 from local.host.events import HostEvent
 from local.host.lines import line_of, stamped
 from local.host.watch import stamps, watch
+from local.interrupt import INTERRUPTED, on_signals
 from local.stack import HERE, Ports, Stack, StackError, check_ports
 
 OK: Final = 0
 USAGE: Final = 2
 ENVIRONMENT: Final = 3
-INTERRUPTED: Final = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,10 +58,11 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         add(f"--{name}-port", type=_port, default=port, metavar="N", help=f"{what} ({port}; 0: a free one)")
     add("--control-port", type=_port, default=usual.control, metavar="N", help=f"control endpoint ({usual.control})")
     add("--http-port", type=_port, default=usual.http, metavar="N", help=f"with --app: HTTP functions ({usual.http})")
+    add("--health", metavar="PATH", help="with --app: ask this path of the app once, and end with 2 if it is not well")
     add("--no-reload", action="store_true", help="with --app: don't load the app anew when a source changes")
     add("--debug", action="store_true", help="with --app: wait for a debugger on port 9091")
     options = parser.parse_args(arguments)
-    for flag in ("no_reload", "debug"):
+    for flag in ("no_reload", "debug", "health"):
         if getattr(options, flag) and not options.app:
             parser.error(f"--{flag.replace('_', '-')} needs --app")
     return options
@@ -102,6 +102,8 @@ async def _run(options: argparse.Namespace) -> int:
                 await entered
             return stopping.result()
         entered.result()
+        if options.health is not None:
+            await stack.check_health(options.health)
         control = ControlServer(token, lambda: stack.host, stack.faults)
         await control.start(ports.control)
         closing.push_async_callback(control.stop)
@@ -115,21 +117,13 @@ async def _run(options: argparse.Namespace) -> int:
 
 
 def _handle_signals(stopping: asyncio.Future[int]) -> None:
-    loop = asyncio.get_running_loop()
-
-    def stop(code: int) -> None:
+    def stop(name: str) -> None:
+        code = INTERRUPTED if name == "SIGINT" else OK
         if stopping.done():  # asked twice: no more waiting; workers end with this process
             os._exit(code)
         stopping.set_result(code)
 
-    for name, code in (("SIGINT", INTERRUPTED), ("SIGTERM", OK), ("SIGBREAK", OK)):
-        number = getattr(signal, name, None)
-        if number is None:
-            continue
-        try:
-            loop.add_signal_handler(number, stop, code)
-        except NotImplementedError:  # Windows
-            signal.signal(number, lambda *_, code=code: loop.call_soon_threadsafe(stop, code))
+    on_signals(stop)
 
 
 async def _publish(stack: Stack, control: ControlServer, token: str, closing: contextlib.AsyncExitStack) -> None:

@@ -54,16 +54,20 @@ def read(path: Path) -> dict[str, object] | None:
 
 def is_live(content: Mapping[str, object]) -> bool:
     """Whether the stack of this file answers."""
-    address = urlsplit(str(content.get("controlUrl")))
-    if address.hostname != "127.0.0.1" or address.port is None:
+    try:
+        address = urlsplit(str(content.get("controlUrl")))
+        host, port = address.hostname, address.port
+    except ValueError:  # no address at all: nobody wrote this who runs
         return False
-    connection = http.client.HTTPConnection(address.hostname, address.port, timeout=_ASK_SECONDS)
+    if host != "127.0.0.1" or port is None:
+        return False
+    connection = http.client.HTTPConnection(host, port, timeout=_ASK_SECONDS)
     try:
         connection.request("GET", "/control/stack", headers={"Authorization": f"Bearer {content.get('controlToken')}"})
         return connection.getresponse().status == http.HTTPStatus.OK
     except TimeoutError:
         return True  # somebody listens: stopped in a debugger, perhaps
-    except (OSError, http.client.HTTPException):
+    except (OSError, ValueError, http.client.HTTPException):  # ValueError: a token that no header can hold
         return False
     finally:
         connection.close()

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import http
 import os
 import re
 import socket
@@ -27,6 +28,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Literal, Self
+
+import aiohttp
 
 from local.broker.entities import read_entities
 from local.broker.server import BrokerServer
@@ -38,6 +41,7 @@ from local.faults.broker import BrokerPlug
 from local.faults.cosmos import CosmosPlug
 from local.faults.engine import Faults
 from local.faults.reading import Plan, read_faults
+from local.host.errors import HostError
 from local.host.events import HostEvent
 from local.host.host import FunctionsHost
 
@@ -218,6 +222,22 @@ class Stack:
     def http_url(self) -> str | None:
         """Where the app's HTTP functions are, without the route prefix; None without the app."""
         return None if self.host is None else f"http://127.0.0.1:{self.host.http_port}"
+
+    async def check_health(self, path: str) -> None:
+        """Ask the app whether it is well, so that a wrong setting is named before a message meets it.
+
+        An app without such a path is not judged.
+
+        Raises:
+            HostError: with what it answers.
+        """
+        try:
+            async with aiohttp.ClientSession() as session, session.get(f"{self.http_url}{path}") as answer:
+                status, text = answer.status, await answer.text(errors="replace")
+        except (aiohttp.ClientError, TimeoutError) as exc:
+            raise HostError(f"the app is not well: GET {path}: {exc!r}") from exc
+        if status not in (http.HTTPStatus.OK, http.HTTPStatus.NOT_FOUND):
+            raise HostError(f"the app is not well: GET {path}: {status} {text[:500]}")
 
     def environment(self) -> dict[str, str]:
         """The app's settings: the file's, overridden by the environment, pointed at this stack.

@@ -152,8 +152,8 @@ class Queue:
                 "Entities that have session support enabled can only receive messages that have the SessionId set.",
             )
         for what, value in (("MessageId", message.message_id), ("SessionId", message.session_id)):
-            if isinstance(value, str | bytes) and len(value) > MAX_ID_LENGTH:
-                raise BrokerError(_ARGUMENT, f"The {what} has {len(value)} characters; the limit is {MAX_ID_LENGTH}.")
+            if isinstance(value, str | bytes):
+                _check_length(what, value)
         if None not in (message.partition_key, message.session_id) and message.partition_key != message.session_id:
             raise BrokerError(
                 _NOT_ALLOWED,
@@ -441,10 +441,7 @@ class Queue:
         """
         self._deadlines.run(now)
         self.refuse_session_receiver()
-        if len(session_id) > MAX_ID_LENGTH:
-            raise BrokerError(
-                _ARGUMENT, f"The SessionId has {len(session_id)} characters; the limit is {MAX_ID_LENGTH}."
-            )
+        _check_length("SessionId", session_id)
         session = self._sessions.named(self._session_id(session_id))
         if session.lock is not None:
             raise BrokerError(
@@ -705,6 +702,13 @@ class Queue:
         if session.waiting:
             self._context.listener(SessionReady(self.name))
         self._sessions.drop_if_idle(session)
+
+
+def _check_length(what: str, value: str | bytes) -> None:
+    """Refuse an id that is too long, counted as the service counts a text: in UTF-16 code units."""
+    length = len(value.encode("utf-16-le", "surrogatepass")) // 2 if isinstance(value, str) else len(value)
+    if length > MAX_ID_LENGTH:
+        raise BrokerError(_ARGUMENT, f"The {what} has {length} characters; the limit is {MAX_ID_LENGTH}.")
 
 
 def _dead_letter_options(options: QueueOptions) -> QueueOptions:

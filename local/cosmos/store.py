@@ -349,7 +349,10 @@ def document_of(row: Row) -> Document:
 def _open(path: Path | None) -> sqlite3.Connection:
     name = ":memory:" if path is None else str(path)
     # Not bound to one thread: tests build the server here and run its loop in another thread.
-    db = sqlite3.connect(name, isolation_level=None, timeout=0, check_same_thread=False)
+    try:
+        db = sqlite3.connect(name, isolation_level=None, timeout=0, check_same_thread=False)
+    except (sqlite3.Error, ValueError) as exc:  # a folder, a folder that is not there, a NUL in the name
+        raise StoreError(f"{name}: {exc}") from exc
     try:
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
         db.execute("PRAGMA journal_mode = WAL")

@@ -9,7 +9,7 @@ import base64
 import hashlib
 import json
 import re
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import NoReturn
 
 Json = None | bool | Decimal | str | list["Json"] | dict[str, "Json"]
@@ -84,7 +84,11 @@ def url_text(data: bytes) -> str:
 
 
 def _number(text: str) -> Decimal:
-    value, nearest = Decimal(text), float(text)
+    nearest = float(text)
+    try:
+        value = Decimal(text)
+    except InvalidOperation:  # an exponent that Decimal can't hold: only a zero stands it
+        value = Decimal(text.lower().partition("e")[0]) and Decimal("Infinity")
     if value.copy_abs() >= 2**53 or value != Decimal(repr(nearest)):
         raise JsonTextError(f"a number that a double can't carry: {text[:40]}")
     return value

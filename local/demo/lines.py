@@ -8,7 +8,6 @@ escapes stay, so a file can hold the very bytes that make trouble.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -206,7 +205,7 @@ def _body(members: Mapping[str, tuple[object, str]]) -> bytes:
         raise LineError("bodyBase64: a string expected")
     try:
         return base64.b64decode(value, validate=True)
-    except binascii.Error:
+    except ValueError:  # binascii.Error, and the plain one for a character that is no ASCII
         raise LineError("bodyBase64: not base64") from None
 
 
@@ -229,10 +228,12 @@ def _properties(members: Mapping[str, tuple[object, str]]) -> dict[str, Property
 
 def _repeat(members: Mapping[str, tuple[object, str]]) -> int:
     value, text = members.get("repeat", (1, "1"))
-    if isinstance(value, bool) or not isinstance(value, int | float) or Decimal(text) != int(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise LineError("repeat: a whole number expected")
-    if not 1 <= value <= MOST_COPIES:
+    if not 1 <= value <= MOST_COPIES:  # before its text is read: Decimal can't hold every exponent
         raise LineError(f"repeat: 1 to {MOST_COPIES} expected")
+    if Decimal(text) != int(value):
+        raise LineError("repeat: a whole number expected")
     return int(value)
 
 

@@ -26,6 +26,7 @@ INVALID, NO_ID, WRONG_ID, WRONG_SESSION = (
     "SessionKeyMismatch",
 )
 MOST_INFLATED = 4 * 1024 * 1024
+MOST_MEMBERS = 64
 MOST_META = 8 * 1024
 RECORD_TTL_SECONDS = 5_184_000
 MAYBE_TOO_LARGE = 1_200_000  # estimated bytes of documents; the limit is 2,000,000 of what the app makes of it
@@ -221,9 +222,9 @@ def _is_too_old(line: Line, now: datetime) -> bool:
 
 
 def _inflate(data: bytes) -> bytes | None:
-    """Undo gzip, members one after the other; nothing when it is damaged or swells beyond the limit."""
+    """Undo gzip, members one after the other; nothing when it is damaged, followed by something, or beyond a limit."""
     whole = b""
-    while data or not whole:
+    for _ in range(MOST_MEMBERS):
         engine = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
         try:
             whole += engine.decompress(data, MOST_INFLATED + 1 - len(whole))
@@ -231,10 +232,10 @@ def _inflate(data: bytes) -> bytes | None:
             return None
         if not engine.eof or len(whole) > MOST_INFLATED:
             return None
-        data = engine.unused_data.lstrip(b"\0")
-        if not whole and not data:
-            return b""
-    return whole
+        data = engine.unused_data
+        if not data:
+            return whole
+    return None
 
 
 # Section 4, type by type: each rule says whether a member, or a whole body, is sound.

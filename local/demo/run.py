@@ -16,7 +16,7 @@ from azure.servicebus.aio import ServiceBusClient
 from rich.console import Console
 
 from local.demo.expect import Expectation, expect, must_be_refused
-from local.demo.gather import Names, gather, unfinished
+from local.demo.gather import Names, gather, local_cosmos, unfinished
 from local.demo.lines import ROLES, Line, Sending, plan, total
 from local.demo.report import Tally, Watch
 from local.demo.sending import QueueSender
@@ -26,6 +26,7 @@ from local.stack import Ports, Stack, StackError, check_ports
 
 DUPLICATE_WINDOW_SECONDS = 5.0  # of local/Config.json; the copies of round 1 go out behind it
 KILLS = 3
+HEALTH = "/api/health"
 QUIET_POLLS = 3
 POLL_SECONDS = 0.25
 STALLED_SECONDS = 150.0  # longer than the sweep's grace, an interval and a back-off together
@@ -73,13 +74,14 @@ async def run(lines: Sequence[Line], seed: int, console: Console, project: Path 
         except (StackError, OSError):  # somebody took a port since it was looked at
             stack = Stack(project, app=True, ports=Ports.free(), observers=[on_event], settings={"PAYMENTS_URL": ""})
             await running.enter_async_context(stack)
+        await stack.check_health(HEALTH)
         killer.stack = stack
         orders = len({line.session_id for line in lines if line.role == "orders" and line.number not in foreseen})
         watch = Watch(console, tally, sent=total(lines) - _copies(lines, foreseen), handled=deliveries, orders=orders)
         killer.note = watch.note
         async with (
             ServiceBusClient.from_connection_string(stack.service_bus_connection) as bus,
-            CosmosClient(stack.cosmos_endpoint, stack.cosmos_key) as cosmos,
+            local_cosmos(stack.cosmos_endpoint, stack.cosmos_key) as cosmos,
         ):
             names = Names.of(stack.environment())
             with watch:
@@ -206,5 +208,3 @@ async def _until_quiet(stack: Stack, cosmos: CosmosClient, names: Names, tally: 
             return
         is_quiet = not any(waiting(stack, names).values()) and await unfinished(cosmos, names) == 0
         quiet = quiet + 1 if is_quiet else 0
-
-

@@ -696,4 +696,3 @@ def _balances(documents: Iterable[Document]) -> dict[str, Decimal]:
 def _short(value: object) -> str:
     text = str(value) if isinstance(value, Decimal) else repr(value)
     return text if len(text) <= 200 else text[:197] + "..."
-

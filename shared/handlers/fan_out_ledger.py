@@ -192,5 +192,3 @@ class FanOutLedger:
             telemetry.log_stuck(other, None)
             return TransientError("the ledger's state names an unfinished batch that has no record")
         return None
-
-

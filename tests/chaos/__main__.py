@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
 import logging
 import math
 import os
-import signal
-import sys
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
-from azure.core.exceptions import AzureError
-from rich.console import Console
-
-from local.config_errors import ConfigError
-from local.cosmos.store import StoreError
-from local.host.errors import HostError
-from local.stack import StackError
+from local.demo.command import conclude, leave, report_file
+from local.interrupt import LastingConsole
 from tests.chaos.plan import make_plan
 from tests.chaos.report import Watch, as_json, show
-from tests.chaos.run import run
+from tests.chaos.run import Result, run
 
-PROVEN, NOT_PROVEN, USAGE, ENVIRONMENT, INTERRUPTED = 0, 1, 2, 3, 130
+NAME = "chaos"
 LEAST_MINUTES, MOST_MINUTES = 0.25, 1440.0
 
 
@@ -34,25 +25,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.pop("PAYMENTS_URL", None)
     for name in ("azure", "asyncio"):  # they log each connection that is cut, some with a traceback
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    console = Console()
+    console = LastingConsole()
     plan = make_plan(options.seed, options.minutes * 60)
     acts = sum(len(track) for track in plan.tracks)
     console.print(f"seed {options.seed}: {acts} acts in {plan.seconds:.0f} seconds", markup=False, highlight=False)
-    try:
+
+    async def watched() -> Result:
         with Watch(console, plan.seconds) as watch:
-            result = asyncio.run(run(plan, note=watch.note, progress=watch.update))
-    except ConfigError as problem:
-        return _fail(str(problem), USAGE)
-    except (StackError, HostError, StoreError, OSError, AzureError) as problem:
-        return _fail(str(problem), ENVIRONMENT)
-    show(console, result)
-    if options.json is not None:
-        text = json.dumps(as_json(result), indent=2, ensure_ascii=False)
-        try:
-            options.json.write_text(text + "\n", encoding="utf-8")
-        except OSError as problem:
-            return _fail(f"--json {options.json}: {problem.strerror}", ENVIRONMENT)
-    return PROVEN if result.verdict.is_proven else NOT_PROVEN
+            return await run(plan, note=watch.note, progress=watch.update)
+
+    def tell(result: Result) -> tuple[dict[str, Any], bool]:
+        show(console, result)
+        return as_json(result), result.verdict.is_proven
+
+    return conclude(NAME, watched(), tell, options.json)
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -60,7 +46,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--minutes", type=_minutes, default=1.0, metavar="N", help="how long the faults go on (1)")
     add("--seed", type=int, default=1, metavar="S", help="decides what is done and when (1)")
-    add("--json", type=_writable, metavar="FILE", help="write the report here as JSON")
+    add("--json", type=report_file, metavar="FILE", help="write the report here as JSON")
     return parser.parse_args(arguments)
 
 
@@ -74,28 +60,5 @@ def _minutes(text: str) -> float:
     return minutes
 
 
-def _writable(text: str) -> Path:
-    """Refuse a report file that can't be written before the work has gone into it."""
-    path = Path(text)
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{path}: not a file in an existing folder")
-    return path
-
-
-def _fail(text: str, code: int) -> int:
-    sys.stderr.write(f"chaos: {text}\n")
-    return code
-
-
-def _interrupt(_number: int, _frame: object) -> None:
-    """End as on Ctrl-C: asyncio then leaves the stack in order."""
-    signal.raise_signal(signal.SIGINT)
-
-
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.stderr.write("chaos: interrupted\n")
-        sys.exit(INTERRUPTED)
+    leave(NAME, main)

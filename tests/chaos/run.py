@@ -15,7 +15,7 @@ from azure.cosmos.aio import CosmosClient
 from azure.servicebus.aio import ServiceBusClient
 
 from local.demo.expect import Expectation, expect
-from local.demo.gather import Names, gather, unfinished
+from local.demo.gather import Names, gather, local_cosmos, unfinished
 from local.demo.report import Tally
 from local.demo.run import waiting
 from local.demo.verify import EndState, Verdict, Violation, verify
@@ -162,7 +162,7 @@ async def run(
             await traffic.close()
             note("all faults are off; waiting until it is quiet")
             calm = time.monotonic()
-            async with CosmosClient(stack.cosmos_endpoint, stack.cosmos_key) as cosmos:
+            async with local_cosmos(stack.cosmos_endpoint, stack.cosmos_key) as cosmos:
                 is_quiet = await _until_quiet(cosmos, names, watched, backlog)
                 quiet_seconds = time.monotonic() - calm
                 note(f"{'quiet' if is_quiet else 'nothing moves'}; reading the end state")

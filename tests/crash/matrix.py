@@ -251,5 +251,3 @@ def quiet() -> Iterator[None]:
 def message(role: Role, message_id: str, session_id: str, body: dict[str, Any]) -> tuple[Role, OutgoingMessage]:
     """A message of a producer."""
     return role, OutgoingMessage(message_id=message_id, session_id=session_id, body=json.dumps(body).encode())
-
-

@@ -188,8 +188,12 @@ def test_a_wrong_option_is_named_and_ends_with_2(arguments: list[str], capsys: p
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_demo_ends_with_130_and_leaves_no_process(number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    "numbers",
+    [(signal.SIGINT,), (signal.SIGTERM,), (signal.SIGINT, signal.SIGINT)],
+    ids=["ctrl-c", "sigterm", "ctrl-c twice"],
+)
+def test_an_interrupted_demo_ends_with_130_and_leaves_no_process(numbers: tuple[signal.Signals, ...]) -> None:
     with subprocess.Popen(
         [sys.executable, "-u", "-m", "local.demo"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
@@ -198,13 +202,47 @@ def test_an_interrupted_demo_ends_with_130_and_leaves_no_process(number: signal.
         for text in child.stdout:
             if text.startswith("sent"):
                 break
-        child.send_signal(number)
-        child.communicate(timeout=60)
+        for number in numbers:
+            child.send_signal(number)
+            time.sleep(0.05)
+        _, told = child.communicate(timeout=60)
         assert child.returncode == 130
+        assert "Traceback" not in told
     ends = time.monotonic() + 10
     while _is_group_alive(child.pid) and time.monotonic() < ends:
         time.sleep(0.1)
     assert not _is_group_alive(child.pid)
+
+
+def test_a_wrong_setting_is_named_and_not_run_into_a_time_out(tmp_path: Path) -> None:
+    environment = {**os.environ, "POISON_AFTER_DELIVERIES": "x"}
+    done = demo("--input", str(write(tmp_path / "in.jsonl", [placed("ORD-1")])), env=environment)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "POISON_AFTER_DELIVERIES" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_proxy_for_the_world_outside_is_not_in_the_way(tmp_path: Path) -> None:
+    nowhere = "http://127.0.0.1:9"
+    environment = {**os.environ, "HTTP_PROXY": nowhere, "http_proxy": nowhere, "ALL_PROXY": nowhere}
+    done = demo("--input", str(write(tmp_path / "in.jsonl", [placed("ORD-1")])), env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_demo_that_nobody_reads_any_more_is_proven_all_the_same(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    with subprocess.Popen(
+        [sys.executable, "-u", "-m", "local.demo", "--input", str(write(tmp_path / "in.jsonl", [placed("ORD-1")])),
+         "--json", str(report)],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as child:  # fmt: skip
+        assert child.stdout is not None
+        child.stdout.readline()
+        child.stdout.close()
+        assert child.stderr is not None
+        told = child.stderr.read()
+        assert child.wait(timeout=170) == 0, told
+    assert json.loads(report.read_text(encoding="utf-8"))["proven"]
 
 
 def _is_group_alive(group: int) -> bool:

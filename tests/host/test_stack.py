@@ -31,6 +31,18 @@ EMULATOR_BUS = "Endpoint=sb://localhost;SharedAccessKeyName=k;SharedAccessKey=v;
 EMULATOR_COSMOS = "AccountEndpoint=http://localhost:8081/;AccountKey=eA==;"
 
 
+UNWELL = """
+import azure.functions as func
+
+app = func.FunctionApp()
+
+
+@app.route(route="health", auth_level=func.AuthLevel.ANONYMOUS)
+def health(req: func.HttpRequest) -> func.HttpResponse:
+    return func.HttpResponse("ORDERS_LIMIT: not a number", status_code=503)
+"""
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A small app of its own."""
@@ -212,6 +224,21 @@ async def test_a_stale_file_is_recognised_and_replaced(run: Any) -> None:
     await second.end(signal.SIGINT)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"controlUrl": 7},
+        {"controlUrl": "http://[x/"},
+        {"controlUrl": "http://127.0.0.1:99999"},
+        {"controlUrl": "http://127.0.0.1:8083", "controlToken": "a\r\nb"},
+        {"controlUrl": "http://127.0.0.1:8083", "controlToken": "\u20ac"},
+    ],
+)
+def test_a_file_that_no_stack_wrote_is_stale(content: dict[str, object]) -> None:
+    assert not runfile.is_live(content)
+
+
 async def test_a_changed_source_loads_the_app_anew(run: Any, project: Path) -> None:
     stack = await run("--app")
     await stack.ready()
@@ -255,6 +282,7 @@ async def test_wrong_options_files_and_settings_end_with_2_and_are_named(run: An
         (["--amqp-port=99999"], "99999"),
         (["--nonsense"], "--nonsense"),
         (["--debug"], "--debug needs --app"),
+        (["--health", "/api/health"], "--health needs --app"),
         (["--config", "none.json"], "none.json"),
     ):
         stack = await run(*arguments)
@@ -265,6 +293,16 @@ async def test_wrong_options_files_and_settings_end_with_2_and_are_named(run: An
     assert await stack.end() == 2
     assert any("host.json: functionTimout" in line for line in stack.lines)
     assert not any("Traceback" in line for line in stack.lines)
+
+
+async def test_an_app_that_is_not_well_ends_with_2_and_what_it_says(run: Any, project: Path) -> None:
+    (project / "function_app.py").write_text(UNWELL)
+    stack = await run("--app", "--health", "/api/health")
+    assert await stack.end() == 2
+    assert any("GET /api/health: 503" in line and "ORDERS_LIMIT: not a number" in line for line in stack.lines)
+    stack = await run("--app", "--health", "/api/nothing-there")  # nothing to judge the app by
+    await stack.ready()
+    assert await stack.end(signal.SIGINT) == 130
 
 
 async def test_a_taken_port_ends_with_3_and_is_named(run: Any, taken: int) -> None:

@@ -357,6 +357,21 @@ def test_the_exit_code_and_the_arguments_are_the_commands(tree: Path) -> None:
 
 
 @posix_only
+def test_a_file_is_looked_for_where_the_caller_is(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    ready(tree)
+    (tree / "local" / "demo").mkdir(parents=True)
+    (tree / "local" / "demo" / "__main__.py").write_text("import sys; print(*sys.argv[1:])", encoding="utf-8")
+    here = tmp_path_factory.mktemp("elsewhere")
+    given = ["--input", "in.jsonl", "--json=out.json", "--seed", "7", "--input", "/in.jsonl", "--json=", "--input"]
+    done = subprocess.run(
+        [sys.executable, str(tree / "dev.py"), "demo", *given], cwd=here, capture_output=True, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
+    wanted = ["--input", f"{here}/in.jsonl", f"--json={here}/out.json", "--seed", "7", "--input", "/in.jsonl"]
+    assert done.stdout.split() == [*wanted, "--json=", "--input"], done.stderr
+
+
+@posix_only
 def test_check_prints_a_line_each_and_fails_with_any(tree: Path) -> None:
     ready(tree)
     (tree / "pyproject.toml").write_text('[tool.mypy]\nstrict = true\nfiles = ["code.py"]\n', encoding="utf-8")

@@ -332,6 +332,9 @@ async def test_wrong_use_is_refused_as_the_service_does(start_broker: Start) -> 
             too_long.raw_amqp_message.properties.message_id = "i" * 129
             with pytest.raises(ServiceBusError, match="MessageId has 129 characters"):
                 await sender.send_messages(too_long)
+            too_long.raw_amqp_message.properties.message_id = "i" * 127 + "\U0001f600"  # two units of UTF-16
+            with pytest.raises(ServiceBusError, match="MessageId has 129 characters"):
+                await sender.send_messages(too_long)
             too_long = ServiceBusMessage("x", session_id="s")
             too_long.raw_amqp_message.properties.group_id = "s" * 129
             with pytest.raises(ServiceBusError, match="SessionId has 129 characters"):

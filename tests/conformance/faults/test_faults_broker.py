@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -42,6 +44,13 @@ from local.faults import (
 
 # Of a connection that is cut while it is being used, the client leaves the socket to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning", "ignore:loop is closed:ResourceWarning")
+
+
+@pytest.fixture(autouse=True)
+def swept_up() -> Iterator[None]:
+    """Let the collector complain here, and not in some other test."""
+    yield
+    gc.collect()
 
 
 def arm(stack: FaultyStack, action: Any, operation: str | None = None, **given: Any) -> Armed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import subprocess
 import sys
@@ -72,6 +73,12 @@ def test_file_that_is_no_database_is_refused_by_name(tmp_path: Path) -> None:
     path.write_text("something else " * 100, encoding="utf-8")
     with pytest.raises(StoreError, match=r"cosmos\.db"):
         Store(path, Clock())
+
+
+@pytest.mark.parametrize("name", ["", "missing/cosmos.db", "a\0b"])
+def test_a_place_where_no_file_can_be_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    with pytest.raises(StoreError, match=re.escape(str(tmp_path / name))):
+        Store(tmp_path / name, Clock())
 
 
 def test_file_of_another_format_is_refused(tmp_path: Path) -> None:

@@ -14,6 +14,11 @@ def test_numbers_that_a_double_carries_pass(text: str) -> None:
     assert parse(text) == Decimal(text)
 
 
+@pytest.mark.parametrize("text", ["0e9999999999999999999", "-0.00E-9999999999999999999"])
+def test_a_zero_is_a_zero_with_any_exponent(text: str) -> None:
+    assert parse(text) == 0
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -22,6 +27,9 @@ def test_numbers_that_a_double_carries_pass(text: str) -> None:
         "0.1000000000000000055",
         "1e400",
         "1e9999999999",
+        "1e9999999999999999999",
+        "-1.5E+9999999999999999999",
+        "1e-9999999999999999999",
         "-9007199254740992",
         "NaN",
         "Infinity",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 from dataclasses import replace
@@ -11,6 +12,8 @@ import pytest
 
 from local.demo.lines import Line
 from local.demo.readings import Fault, Message, entry_id, readings
+from shared.domain import payload
+from shared.errors import PermanentError
 from tests.unit.demo.ideal import NOW
 
 ORDER: dict[str, Any] = {
@@ -111,6 +114,16 @@ def test_gzip_is_undone_only_where_it_is_announced() -> None:
     assert "InvalidMessage" in reasons(ORDER, properties={"content-encoding": "gzip"})
     bomb = gzip.compress(b" " * (5 * 1024 * 1024))
     assert "InvalidMessage" in reasons(bomb, properties={"content-encoding": "gzip"})
+
+
+@pytest.mark.parametrize(
+    ("members", "behind", "is_taken"), [(64, b"", True), (65, b"", False), (1, b"\0", False), (2, b"x", False)]
+)
+def test_the_app_and_its_oracle_take_the_same_gzip(members: int, behind: bytes, is_taken: bool) -> None:
+    data = gzip.compress(json.dumps(ORDER).encode()) + gzip.compress(b"") * (members - 1) + behind
+    assert (read(data, properties={"content-encoding": "gzip"}) == read(ORDER)) is is_taken
+    with contextlib.nullcontext() if is_taken else pytest.raises(PermanentError):
+        assert payload.read(data, "gzip").value == ORDER
 
 
 def test_a_missing_id_is_its_own_fault() -> None:
