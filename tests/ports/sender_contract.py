@@ -115,6 +115,25 @@ class SenderContract:
             sent += accepted
         assert [each.message_id for each in look(Role.LEDGER_ENTRIES)] == [f"M-{number}" for number in range(10)]
 
+    async def test_full_batch_is_taken_however_full_it_is(self, sender: Sender, look: Look) -> None:
+        """D05 R65: a batch's envelope carries the ids of its first message too, and the SDK doesn't count them."""
+        for size in range(0, 420, 28):  # so that the last message leaves each rest of room
+            messages = [OutgoingMessage(f"{'m' * 90}-{size}-{n}", "s" * 120, b"x" * size) for n in range(30)]
+            sent = 0
+            while sent < len(messages):
+                sent += await sender.send(Role.LEDGER_ENTRIES, messages[sent:])
+        assert len(look(Role.LEDGER_ENTRIES)) == 15 * 30
+
+    async def test_message_that_fits_alone_but_in_no_batch_goes_alone(self, sender: Sender, look: Look) -> None:
+        """D05: nothing that the broker takes is called too large."""
+        for size in range(LIMIT - 160, LIMIT):
+            try:
+                assert await sender.send(Role.LEDGER_ENTRIES, [message(size, size=size), message(1)]) == 1
+            except PermanentError:
+                break
+        largest = max(len(each.body) for each in look(Role.LEDGER_ENTRIES))
+        assert LIMIT - 60 < largest < LIMIT
+
     async def test_large_message_in_the_middle_ends_the_batch_before_it(self, sender: Sender, look: Look) -> None:
         """D05: the others are not refused with it."""
         messages = [message(1), message(2, size=2 * LIMIT), message(3)]
