@@ -81,6 +81,11 @@ AZURE_YAML: Final[Mapping[str, Any]] = {
                 }
             },
         },
+        "pipeline": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {"variables": {"type": "array", "items": {"type": "string"}, "uniqueItems": True}},
+        },
     },
 }
 """The part of azd's schema (v1.0) that this template uses, closed, so that a misspelt key is found; azd's is open."""
@@ -94,9 +99,16 @@ GALLERY_HEADINGS: Final = (
     "## Important Security Notice", "## Features", "## Getting Started", "## Guidance", "## Resources",
 )  # fmt: skip
 
-_REFERENCE: Final = re.compile(r"\$\{[A-Z][A-Z0-9_]*(?:=(?P<default>[^}]*))?\}")
+_REFERENCE: Final = re.compile(r"\$\{(?P<name>[A-Z][A-Z0-9_]*)(?:=(?P<default>[^}]*))?\}")
 _PINNED: Final = re.compile(r"^[\w./-]+@[0-9a-f]{40}$")
 _SECRET: Final = re.compile(r"secret|password|key|token|connection_?string", re.IGNORECASE)
+
+_OF_AZD: Final = frozenset(
+    {"AZURE_CLIENT_ID", "AZURE_TENANT_ID", "AZURE_SUBSCRIPTION_ID", "AZURE_ENV_NAME", "AZURE_LOCATION"}
+)
+"""Variables that `azd pipeline config` sets by itself."""
+_FOUND_BY_AZD: Final = "AZURE_PRINCIPAL_ID"
+_FIXED_IN_PIPELINES: Final = {"AZURE_PRINCIPAL_TYPE": "ServicePrincipal", "GRANT_DATA_ROLES": "false"}
 
 _NO_SECRET: Final = ("monitoring.bicep", "connectionString")
 """Application Insights' address; its key is accepted from nobody, and it stays inside the deployment."""
@@ -121,6 +133,9 @@ def parameters(root: Path) -> Iterator[str]:
     mapped: dict[str, dict[str, str]] = document["parameters"]
     for name in sorted({*declared} ^ {*mapped}):
         yield f"infra/main.parameters.json: {name!r} is not on both sides (main.bicep: {name in declared})"
+    variables = [match["name"] for one in mapped.values() if (match := _REFERENCE.fullmatch(str(one["value"])))]
+    for variable in sorted({one for one in variables if variables.count(one) > 1}):
+        yield f"infra/main.parameters.json: ${{{variable}}} stands for several parameters"
     for name, declaration in declared.items():
         match = _REFERENCE.fullmatch(str(mapped.get(name, {}).get("value", "")))
         default = _default(declaration)
@@ -128,6 +143,23 @@ def parameters(root: Path) -> Iterator[str]:
             yield f"infra/main.parameters.json: {name!r} is no ${{VARIABLE=default}}"
         elif match["default"] != default:
             yield f"infra/main.parameters.json: {name!r} has the default {match['default']!r}, main.bicep {default!r}"
+
+
+def pipeline(root: Path) -> Iterator[str]:
+    """A pipeline provisions with the environment's parameters: defaults would move the app to the first queues (D52)."""
+    mapped = json.loads((root / "infra" / "main.parameters.json").read_text(encoding="utf-8"))["parameters"]
+    variables = {match["name"] for one in mapped.values() if (match := _REFERENCE.fullmatch(str(one["value"])))}
+    copied = {*load_yaml(root / "azure.yaml").get("pipeline", {}).get("variables", ())}
+    for name in sorted(copied ^ (variables - _OF_AZD - {_FOUND_BY_AZD} - {*_FIXED_IN_PIPELINES})):
+        yield f"azure.yaml: pipeline variable {name!r} is not on both sides (azure.yaml: {name in copied})"
+    where = ".github/workflows/azure-dev.yml"
+    given: Mapping[str, str] = load_yaml(root / where)["jobs"]["deploy"].get("env", {})
+    for name in sorted({*given} ^ (variables | _OF_AZD | {*_FIXED_IN_PIPELINES}) - {_FOUND_BY_AZD}):
+        yield f"{where}: {name!r} is not on both sides (workflow: {name in given})"
+    for name, value in given.items():
+        wanted = _FIXED_IN_PIPELINES.get(name, f"${{{{ vars.{name} }}}}")
+        if value != wanted:
+            yield f"{where}: {name} is {value!r}, must be {wanted!r}"
 
 
 def secrets_in_outputs(root: Path) -> Iterator[str]:

@@ -352,6 +352,7 @@ module alerts 'app/alerts.bicep' = {
     workspaceId: monitoring.outputs.workspaceId
     namespaceId: messaging.outputs.id
     workingQueues: [messaging.outputs.orders, messaging.outputs.ledger, messaging.outputs.ledgerEntries]
+    workingRoles: ['orders', 'ledger', 'ledger-entries']
     quarantineQueue: messaging.outputs.quarantine
     queueSizeMegabytes: queueSizeMegabytes
     cosmosAccountId: data.outputs.id

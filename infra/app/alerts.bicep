@@ -26,6 +26,9 @@ param namespaceId string
 @description('Queues that a function receives from.')
 param workingQueues string[]
 
+@description('Roles of these queues, in the same order.')
+param workingRoles string[]
+
 @description('Queue of parked messages.')
 param quarantineQueue string
 
@@ -324,10 +327,11 @@ resource metricRules 'Microsoft.Insights/metricAlerts@2026-01-01' = [
   }
 ]
 
-// Messages wait and none is completed. One rule a queue: several criteria allow one value per dimension only.
+// Messages wait and none is completed. One rule a queue: several criteria allow one value per dimension only. Named by
+// role: a rule named by queue would stay behind, and go on telling, when the queues move to a new generation.
 resource stalledRules 'Microsoft.Insights/metricAlerts@2026-01-01' = [
-  for queue in workingQueues: {
-    name: 'convoy-stalled-${queue}'
+  for (queue, i) in workingQueues: {
+    name: 'convoy-stalled-${workingRoles[i]}'
     location: 'global'
     tags: tags
     properties: {

@@ -118,8 +118,8 @@ class ServiceBusQueues:
 async def _batch(sender: ServiceBusSender, messages: Sequence[OutgoingMessage]) -> ServiceBusMessageBatch:
     """Make a batch of as many of the first messages as fit.
 
-    A batch's envelope repeats the ids of its first message, and azure-servicebus 7.15.0 doesn't count them: a batch that
-    it calls full may be beyond the link's limit, and is refused as a whole.
+    A batch's envelope repeats the ids of its first message, and azure-servicebus 7.15.0 does not count them: what it
+    calls full may be beyond the link's limit, and is refused as a whole.
     """
     first = messages[0]
     envelope = _ENVELOPE_BYTES + len(first.message_id.encode()) + len(first.session_id.encode())

@@ -29,6 +29,7 @@ def test_azure_yaml_is_what_azd_reads(root: Path) -> None:
         {"hooks": {"postprovision": {"shell": "bash", "run": "x"}}},
         {"hooks": {"postprovision": {"posix": {"shell": "sh", "run": "x"}, "run": "x"}}},
         {"metadata": {"template": "convoy"}},
+        {"pipeline": {"variable": []}},
     ],
     ids=str,
 )
@@ -74,12 +75,34 @@ def replace(file: Path, old: str, new: str) -> None:
         ("${SERVICE_BUS_SKU=Standard}", "${SERVICE_BUS_SKU=Premium}"),
         ("${SERVICE_BUS_SKU=Standard}", "Standard"),
         ('"serviceBusSku"', '"serviceBusSkew"'),
+        ("${ALWAYS_READY_LEDGER=0}", "${ALWAYS_READY_ORDERS=0}"),
     ],
 )
 def test_a_wrong_mapping_is_found(copy: Path, old: str, new: str) -> None:
     replace(copy / "infra/main.parameters.json", old, new)
 
     assert list(template.parameters(copy))
+
+
+def test_a_pipeline_provisions_with_the_parameters_of_the_environment(root: Path) -> None:  # D52
+    assert list(template.pipeline(root)) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("azure.yaml", "    - QUEUE_GENERATION\n", ""),
+        ("azure.yaml", "    - QUEUE_GENERATION\n", "    - QUEUES_GENERATION\n"),
+        (".github/workflows/azure-dev.yml", "      QUEUE_GENERATION: ${{ vars.QUEUE_GENERATION }}\n", ""),
+        (".github/workflows/azure-dev.yml", "{{ vars.ZONE_REDUNDANT }}", "{{ vars.ZONES_REDUNDANT }}"),
+        (".github/workflows/azure-dev.yml", "AZURE_PRINCIPAL_TYPE: ServicePrincipal", "AZURE_PRINCIPAL_TYPE: User"),
+        (".github/workflows/azure-dev.yml", 'GRANT_DATA_ROLES: "false"', 'GRANT_DATA_ROLES: "true"'),
+    ],
+)
+def test_a_parameter_that_a_pipeline_forgets_is_found(copy: Path, file: str, old: str, new: str) -> None:
+    replace(copy / file, old, new)
+
+    assert list(template.pipeline(copy))
 
 
 def test_versions_of_python_are_the_same_everywhere(root: Path) -> None:  # R73
