@@ -84,6 +84,7 @@ COMMANDS: dict[str, Command] = {
     "chaos": Command(
         "tests.chaos", "tests/chaos/__main__.py", (), "real processes under seeded faults, with proof", ("--json",)
     ),
+    "bench": Command("bench", "bench/__main__.py", (), "what the embedded stack costs, measured"),
 }
 
 

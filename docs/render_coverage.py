@@ -285,7 +285,7 @@ def places(root: Path) -> dict[str, set[Place]]:
         file = path.relative_to(root).as_posix()
         text = path.read_text(encoding="utf-8")
         for name, part in named_parts(text) if path.suffix == ".py" else [("", text)]:
-            for number in numbers_in(part):
+            for number in numbers_in(f"{name.upper().replace('_', ' ')}\n{part}"):
                 found[number].add(Place(file, name))
     return found
 

@@ -18,6 +18,7 @@ from local.faults.control import FaultControl
 from local.faults.engine import Faults
 from local.host.errors import HostError
 from local.host.host import FunctionsHost
+from local.host.http_log import SERVER_LOG
 
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _BODY_LIMIT_BYTES: Final = 64 * 1024
@@ -43,7 +44,7 @@ class ControlServer:
         app.router.add_post("/control/functions/{function}", self._function)
         if self._faults is not None:
             self._faults.add_to(app)
-        self._runner = web.AppRunner(app, shutdown_timeout=1.0)
+        self._runner = web.AppRunner(app, shutdown_timeout=1.0, logger=SERVER_LOG)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", port).start()
         self.port = self._runner.addresses[0][1]

@@ -12,6 +12,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from local.host.bindings import HttpFunction
+from local.host.http_log import SERVER_LOG
 from local.host.metadata import trace_context
 from local.host.pool import Emit, Result, elapsed_since
 from local.host.routes import decode_path
@@ -59,7 +60,7 @@ class HttpFront:
 
     async def start(self, host: str, port: int) -> None:
         """Listen; OSError when the port is taken."""
-        self._runner = web.ServerRunner(web.Server(self._handle), shutdown_timeout=1.0)
+        self._runner = web.ServerRunner(web.Server(self._handle, logger=SERVER_LOG), shutdown_timeout=1.0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port)
         await site.start()

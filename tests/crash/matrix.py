@@ -157,22 +157,44 @@ def operations_of(case: Case) -> list[str]:
     return labels
 
 
-def end_of(case: Case, point: Point | None) -> dict[str, Any]:
-    """What is left when the case was crashed at a point, delivered again and swept."""
+def end_of(case: Case, point: Point | None, *, is_redelivered: bool = True) -> dict[str, Any]:
+    """What is left when the case was crashed at a point, delivered again (or not) and swept."""
     with quiet():
         world = prepared(case)
         ended = run(world, case, point)
         assert ended is (point is None)
         if not ended:
+            if not is_redelivered:
+                lose(world, case)
             world.clock.seconds += BEHIND_EVERY_LEASE_SECONDS
             if case.message is None:
                 world.drive(world.services().sweep())
-        world.handle_all()
-        world.clock.seconds += BEHIND_EVERY_LEASE_SECONDS
-        world.drive(world.services().sweep())
-        world.handle_all()
-        world.bury()
-        return left(world)
+        return swept(world)
+
+
+def end_without(case: Case) -> dict[str, Any]:
+    """What is left when the case's message never arrives."""
+    with quiet():
+        world = prepared(case)
+        lose(world, case)
+        return swept(world)
+
+
+def lose(world: World, case: Case) -> None:
+    """Take the case's message out of its queue."""
+    assert case.message is not None
+    gone = world.broker.queue(case.message[0].value).delete_batch(1, world.clock.seconds + 1, world.clock.seconds)
+    assert gone == 1
+
+
+def swept(world: World) -> dict[str, Any]:
+    """What is left when the queues have been emptied and the sweep has been there."""
+    world.handle_all()
+    world.clock.seconds += BEHIND_EVERY_LEASE_SECONDS
+    world.drive(world.services().sweep())
+    world.handle_all()
+    world.bury()
+    return left(world)
 
 
 def points_of(case: Case) -> Iterator[Point]:

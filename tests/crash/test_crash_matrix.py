@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shared.envelope import OutgoingMessage, Role
-from tests.crash.matrix import Case, end_of, message, operations_of, points_of
+from tests.crash.matrix import Case, end_of, end_without, message, operations_of, points_of
 
 Sent = tuple[Role, OutgoingMessage]
 
@@ -107,6 +107,17 @@ def test_a_crash_at_any_point_ends_like_none(case: Case) -> None:  # C02 C03 C14
     without = end_of(case, None)
     for point in points_of(case):
         assert end_of(case, point) == without, f"{case.name}: crash {point}: {operations_of(case)}"
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.message], ids=lambda case: case.name)
+def test_whatever_a_crash_left_is_finished_by_the_sweep_alone(case: Case) -> None:  # C15 C46 D01 D02 D03
+    """The message never comes again: from the first write on that says so, its documents are enough."""
+    without, never = end_of(case, None), end_without(case)
+    is_finished = [end_of(case, point, is_redelivered=False) == without for point in points_of(case)]
+    left_alone = is_finished.index(True) if True in is_finished else len(is_finished)
+    assert is_finished == [False] * left_alone + [True] * (len(is_finished) - left_alone)
+    for point in list(points_of(case))[:left_alone]:
+        assert end_of(case, point, is_redelivered=False) == never, f"{case.name}: crash {point}"
 
 
 def test_the_matrix_covers_the_operations_of_the_cost_table(capsys: pytest.CaptureFixture[str]) -> None:

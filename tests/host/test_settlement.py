@@ -151,7 +151,7 @@ async def test_kill_worker_fails_every_invocation_in_hand_and_no_message_is_lost
 
 
 async def test_a_lock_lost_while_working_is_told_and_the_message_comes_again(bench: MakeBench) -> None:
-    """Auto renewal is counted from the session's accept, not per message."""
+    """C72 too short: the work is done twice. Auto renewal is counted from the session's accept, not per message."""
     b = await bench(
         queues=[QueueOptions("orders", requires_session=True, lock_seconds=1)],
         service_bus={"maxAutoLockRenewalDuration": "00:00:00"},

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from .harness import App
+from .harness import App, enc, running
 from .messages import amended, batch, cancelled, entry, fresh, line, message_id_of, placed, status, transaction
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -224,3 +224,17 @@ async def test_cloud_event_goes_by_source_and_id(app: App) -> None:
     assert [copy.reason for copy in app.parked(first)] == ["OrderExists"]
     assert await outcome(second, "/shop", f"{second}-a") == "created"
     assert message_id_of(placed(second)) == second
+
+
+async def test_copy_that_comes_years_later_still_finds_its_record(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """C22 C23 C24: records don't expire; where somebody deletes one, its copy is let in as new."""
+    order_id = fresh()
+    async with running(tmp_path_factory.mktemp("late")) as app:
+        assert await app.outcome(placed(order_id)) == "created"
+        await app.quiet()
+        app.clock.ahead += 3 * 365 * 86_400
+        assert await app.outcome(placed(order_id)) == "duplicate"
+        await app.container("orders").delete_item(enc(order_id), partition_key=order_id)
+        assert await app.outcome(placed(order_id)) == "created"
+        await app.quiet()
+        assert len(await app.entries(order_id)) == 2  # the entries' own records were still there

@@ -172,6 +172,20 @@ def test_a_deferred_message_is_found_by_its_number_only_and_stays_deferred_when_
     assert stand.queue.counts(NOW).deferred == 0
 
 
+@pytest.mark.parametrize("lock_seconds", [5, 300])
+def test_a_session_of_a_consumer_that_is_gone_waits_as_long_as_its_lock_lasts(lock_seconds: float) -> None:
+    """C72 too long: nobody else gets the session before, so a long lock is a slow recovery."""
+    stand = Stand(requires_session=True, lock_seconds=lock_seconds)
+    stand.send(message("a", "s"))
+    gone = stand.queue.accept("s", "gone", NOW)
+    stand.receive(gone)
+    assert stand.queue.accept_next("next", NOW + lock_seconds - 0.1) is None
+    lock = stand.queue.accept_next("next", NOW + lock_seconds)
+    assert lock is not None
+    stand.now += lock_seconds
+    assert stand.receive(lock).delivery_count == 1
+
+
 def test_a_message_lock_can_be_renewed_until_it_runs_out() -> None:
     stand = Stand()
     stand.send(message("a"))
