@@ -16,6 +16,7 @@ from typing import Any, Final, TextIO
 
 from local import runfile
 from local.config_errors import ConfigError
+from local.cosmos.feed import CONSISTENCY_LEVELS
 from local.cosmos.store import StoreError
 from local.host.control import ControlServer
 from local.host.errors import HostError
@@ -53,6 +54,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     add("--config", type=Path, metavar="FILE", help="queues, in the official emulator's format (local/Config.json)")
     add("--faults", type=Path, metavar="FILE", help="faults to start with (docs/faults.md)")
     add("--data", type=Path, metavar="FILE", help="keep the database in this file (default: in memory)")
+    levels = f"of the account (Strong): {', '.join(CONSISTENCY_LEVELS)}"
+    add("--consistency", choices=CONSISTENCY_LEVELS, default="Strong", metavar="LEVEL", help=levels)
     for name, what in (("amqp", "AMQP"), ("admin", "administration and health"), ("cosmos", "Cosmos DB")):
         port = getattr(usual, name)
         add(f"--{name}-port", type=_port, default=port, metavar="N", help=f"{what} ({port}; 0: a free one)")
@@ -89,6 +92,7 @@ async def _run(options: argparse.Namespace) -> int:
         config=options.config,
         data=options.data,
         faults=options.faults,
+        consistency=options.consistency,
         debug=options.debug,
         observers=[_print_event],
     )

@@ -200,13 +200,22 @@ async def test_command_line_takes_a_file_and_names_what_is_wrong_with_it(tmp_pat
         assert [rule["name"] for rule in shown["rules"]] == ["busy"]
         process.terminate()
         assert await process.wait() == 0
-    file.write_text(json.dumps({"rules": [{**BUSY, "probability": 2}]}))
-    async with _running(tmp_path, "--faults", str(file)) as process:
-        _, errors = await asyncio.wait_for(process.communicate(), 40)
-        assert process.returncode == 2
-    assert errors.decode().strip() == (
-        "error: faults.json: rules[0].probability: must be above 0 and at most 1, not 2.0"
-    )
+    stale = {"name": "s", "service": "cosmos", "operation": "Read", "action": "stale-read"}
+    file.write_text(json.dumps({"rules": [stale]}))
+    async with _running(tmp_path, "--faults", str(file), "--consistency", "Session") as process:
+        assert process.stdout is not None
+        async with asyncio.timeout(40):
+            while (await process.stdout.readline()).strip() != b"ready":
+                assert process.returncode is None
+    for rule, reason in (
+        ({**BUSY, "probability": 2}, "rules[0].probability: must be above 0 and at most 1, not 2.0"),
+        (stale, "rules[0].action: stale-read: the account is Strong, so that no read is stale"),
+    ):
+        file.write_text(json.dumps({"rules": [rule]}))
+        async with _running(tmp_path, "--faults", str(file)) as process:
+            _, errors = await asyncio.wait_for(process.communicate(), 40)
+            assert process.returncode == 2
+        assert errors.decode().strip() == f"error: faults.json: {reason}"
 
 
 def _arm(faults: Faults, rule: dict[str, Any]) -> list[str]:
