@@ -6,21 +6,20 @@ Every refusal names the file and the key: the real host answers a typo with a de
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 from local.config_errors import ConfigError
-
-Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+from local.json_file import Json, kind_of, read_object
 
 # Defaults of the extension's ServiceBusOptions and of Azure.Messaging.ServiceBus.
 TRY_TIMEOUT_SECONDS: Final = 60.0
+_CALLS: Final = 16 * (os.cpu_count() or 1)
 INFINITE_SECONDS: Final = math.inf
 _INFINITE_TIME_SPAN: Final = -0.001  # Timeout.InfiniteTimeSpan, "-00:00:00.0010000"
 
@@ -32,7 +31,7 @@ class ServiceBusConfig:
     prefetch_count: int = 0
     auto_complete_messages: bool = True
     max_auto_lock_renewal_seconds: float = 300.0
-    max_concurrent_calls: int = 16 * (os.cpu_count() or 1)
+    max_concurrent_calls: int = _CALLS
     max_concurrent_sessions: int = 8
     session_idle_seconds: float = TRY_TIMEOUT_SECONDS
 
@@ -63,6 +62,7 @@ _SERVICE_BUS: Final = frozenset(
         "enableCrossEntityTransactions",
     }
 )
+_MOST_SLOTS: Final = 10_000  # each is a task of the embedded host, whether or not anything waits for it
 _RETRY: Final = frozenset({"mode", "tryTimeout", "delay", "maxDelay", "maxRetries"})
 
 
@@ -113,8 +113,8 @@ def _service_bus(section: _Section) -> ServiceBusConfig:
         prefetch_count=section.integer("prefetchCount", 0, least=0),
         auto_complete_messages=section.flag("autoCompleteMessages", default=True),
         max_auto_lock_renewal_seconds=renewal,
-        max_concurrent_calls=section.integer("maxConcurrentCalls", 16 * (os.cpu_count() or 1), least=1),
-        max_concurrent_sessions=section.integer("maxConcurrentSessions", 8, least=1),
+        max_concurrent_calls=section.integer("maxConcurrentCalls", _CALLS, least=1, most=_MOST_SLOTS),
+        max_concurrent_sessions=section.integer("maxConcurrentSessions", 8, least=1, most=_MOST_SLOTS),
         session_idle_seconds=idle,
     )
 
@@ -213,7 +213,7 @@ class _Section:
             raise ConfigError(self.file, f"{self.path}{key}", f"must be true or false, not {kind_of(value)}")
         return value
 
-    def integer(self, key: str, default: int, *, least: int) -> int:
+    def integer(self, key: str, default: int, *, least: int, most: int = 2**31 - 1) -> int:
         value = self.content.get(key)
         if value is None:
             return default
@@ -221,6 +221,8 @@ class _Section:
             raise ConfigError(self.file, f"{self.path}{key}", f"must be an integer, not {kind_of(value)}")
         if value < least:
             self.refuse(key, f"must be at least {least}")
+        if value > most:
+            self.refuse(key, f"must be at most {most}")
         return value
 
     def time_span(self, key: str, default: float) -> float:
@@ -241,57 +243,3 @@ class _Section:
         if len(names) != len(value):
             self.refuse(key, "must hold names only")
         return frozenset(names)
-
-
-def read_object(path: Path) -> dict[str, Json]:
-    """The JSON object in a file; refuses a key that stands twice, where all but the last would go unseen."""
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except FileNotFoundError:
-        raise ConfigError(path.name, "", f"there is no such file in {path.parent}") from None
-    except OSError as exc:
-        raise ConfigError(path.name, "", f"can't be read: {exc.strerror}") from None
-    except UnicodeDecodeError as exc:
-        raise ConfigError(path.name, "", f"is not UTF-8 (byte {exc.start})") from None
-    try:
-        value: Json = json.loads(text, object_pairs_hook=_no_doubles)
-    except json.JSONDecodeError as exc:
-        hint = "; comments aren't allowed" if text[exc.pos : exc.pos + 1] == "/" else ""
-        raise ConfigError(path.name, "", f"line {exc.lineno}: is not JSON: {exc.msg}{hint}") from None
-    except _DoubleKeyError as exc:
-        raise ConfigError(path.name, exc.key, "stands twice") from None
-    if not isinstance(value, dict):
-        raise ConfigError(path.name, "", f"must be an object, not {kind_of(value)}")
-    return value
-
-
-class _DoubleKeyError(Exception):
-    def __init__(self, key: str) -> None:
-        super().__init__(key)
-        self.key = key
-
-
-def _no_doubles(pairs: Sequence[tuple[str, Json]]) -> dict[str, Json]:
-    found: dict[str, Json] = {}
-    for key, value in pairs:
-        if key in found:
-            raise _DoubleKeyError(key)
-        found[key] = value
-    return found
-
-
-def kind_of(value: Json) -> str:
-    """What a JSON value is, in words."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case int() | float():
-            return "a number"
-        case str():
-            return "a string"
-        case list():
-            return "an array"
-        case _:
-            return "an object"

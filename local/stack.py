@@ -35,6 +35,7 @@ from local.broker.entities import read_entities
 from local.broker.server import BrokerServer
 from local.broker.service import BrokerService
 from local.config import read_local_settings
+from local.config_errors import ConfigError
 from local.cosmos.containers import read_containers
 from local.cosmos.server import EMULATOR_KEY, CosmosServer
 from local.faults.broker import BrokerPlug
@@ -52,6 +53,13 @@ DEBUG_PORT: Final = 9091
 
 _EMULATOR_BUS: Final = re.compile(r"(?:^|;)\s*UseDevelopmentEmulator\s*=\s*true", re.IGNORECASE)
 _LOOPBACK_COSMOS: Final = re.compile(r"AccountEndpoint\s*=\s*https?://(localhost|127\.0\.0\.1|\[::1\])", re.IGNORECASE)
+_REAL: Final = re.compile(
+    r"Endpoint\s*=\s*sb://(?!.*UseDevelopmentEmulator\s*=\s*true)|"
+    r"AccountEndpoint\s*=\s*https?://(?!localhost|127\.0\.0\.1|\[::1\])",
+    re.IGNORECASE | re.DOTALL,
+)
+_IDENTITY: Final = ("__fullyQualifiedNamespace", "__accountEndpoint")
+_NOT_HERE: Final = "names a real account, and this stack has its own broker and database; for that one use `func start`"
 
 
 class StackError(Exception):
@@ -242,9 +250,13 @@ class Stack:
     def environment(self) -> dict[str, str]:
         """The app's settings: the file's, overridden by the environment, pointed at this stack.
 
-        Refuses an environment that would point at a real account what the file points at an emulator.
+        Refuses what would make this stack feed an app that writes to a real account: settings of one in the file, or an
+        environment that points at one what the file points at an emulator.
         """
         values = read_local_settings(self.project / "local.settings.json")
+        for name, value in values.items():
+            if _REAL.search(value) or name.endswith(_IDENTITY):
+                raise ConfigError("local.settings.json", f"Values.{name}", _NOT_HERE)
         merged = {**values, **os.environ, **self._settings}
         ours = ((_EMULATOR_BUS, self.service_bus_connection), (_LOOPBACK_COSMOS, self.cosmos_connection))
         for name in values.keys() | self._settings.keys():

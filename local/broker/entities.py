@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from local.broker.durations import parse_duration
 from local.broker.model import QueueOptions
 from local.config_errors import ConfigError
+from local.json_file import read_object
 
 _NAMESPACE = "sbemulatorns"
 _NAME = re.compile(r"[A-Za-z0-9]|[A-Za-z0-9][\w\-./]*[A-Za-z0-9]", re.ASCII)
@@ -32,9 +32,8 @@ def read_entities(path: Path) -> list[QueueOptions]:
     Raises:
         ConfigError: for anything that the official emulator would refuse or this broker can't do, naming file and key.
     """
-    reader = _Reader(str(path))
-    root = reader.root(path)
-    config = reader.mapping(root, "UserConfig", "")
+    reader = _Reader(path.name)
+    config = reader.mapping(read_object(path, are_comments_allowed=True), "UserConfig", "")
     namespaces = reader.items(config, "Namespaces", "UserConfig")
     at = "UserConfig.Namespaces"
     if len(namespaces) != 1:
@@ -66,19 +65,6 @@ class _Reader:
 
     def error(self, key: str, reason: str) -> ConfigError:
         return ConfigError(self._file, key, reason)
-
-    def root(self, path: Path) -> Mapping[str, object]:
-        try:
-            text = path.read_text(encoding="utf-8-sig")
-            return self.as_mapping(json.loads(_without_comments(text)), "")
-        except OSError as exc:
-            raise self.error("", f"cannot be read: {exc.strerror or exc}") from exc
-        except UnicodeDecodeError as exc:
-            raise self.error("", f"is not UTF-8: {exc.reason} at byte {exc.start}") from exc
-        except json.JSONDecodeError as exc:
-            raise self.error("", f"is not JSON: {exc.msg} at line {exc.lineno}, column {exc.colno}") from exc
-        except RecursionError as exc:
-            raise self.error("", "is nested too deeply") from exc
 
     def as_mapping(self, value: object, key: str) -> Mapping[str, object]:
         if not isinstance(value, dict):
@@ -153,12 +139,3 @@ class _Reader:
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             raise self.error(f"{at}.MaxDeliveryCount", f"must be a whole number from {least} to {most}, not {value!r}")
         return value
-
-
-def _without_comments(text: str) -> str:
-    """The text with `//` comments blanked, which the official emulator accepts; positions stay as they are."""
-    return re.sub(
-        r'"(?:[^"\\\n]|\\.)*"|//[^\n]*',
-        lambda found: " " * len(found[0]) if found[0].startswith("//") else found[0],
-        text,
-    )

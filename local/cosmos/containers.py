@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from local.config_errors import ConfigError
 from local.cosmos.definition import ContainerSpec, DatabaseSpec, InvalidDefinitionError, container_spec, resource_id
 from local.cosmos.values import Json
+from local.json_file import read_object
 
 
 def read_containers(path: Path) -> list[DatabaseSpec]:
@@ -16,11 +16,7 @@ def read_containers(path: Path) -> list[DatabaseSpec]:
     Raises:
         ConfigError: The file, the key and the reason.
     """
-    try:
-        content: Json = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as exc:
-        raise ConfigError(path.name, "", str(exc)) from exc
-    databases = _list_of(content, "databases", path)
+    databases = _list_of(read_object(path), "databases", path)
     read = [_database(entry, f"databases[{at}]", path) for at, entry in enumerate(databases)]
     _no_double([database.id for database in read], "databases", path)
     return read

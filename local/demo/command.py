@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -30,6 +31,8 @@ def report_file(text: str) -> Path:
     path = Path(text)
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise argparse.ArgumentTypeError(f"{path}: not a file in an existing folder")
+    if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{path}: can't be written")
     return path
 
 

@@ -93,7 +93,7 @@ def readings(line: Line, now: datetime) -> tuple[Reading, ...]:
 def original_id(line: Line) -> str | None:
     """Return the id that a message goes by: the broker's, or on a replay the first one."""
     count, first = line.properties.get("replay-count"), line.properties.get("dedup-id")
-    if isinstance(count, str) and re.fullmatch("[1-9][0-9]*", count) and isinstance(first, str):
+    if isinstance(count, str) and re.fullmatch("[1-9][0-9]{0,8}", count) and isinstance(first, str):
         return first
     return line.message_id
 

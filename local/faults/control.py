@@ -16,11 +16,11 @@ from typing import Final
 
 from aiohttp import web
 
-from local.config import Json
 from local.config_errors import ConfigError
 from local.faults.actions import Service
 from local.faults.engine import Armed, Faults
 from local.faults.reading import Plan, armed_as_json, entry_as_json, plan_of, rule_of
+from local.json_file import Json
 
 _BODY: Final = "body"  # what errors call it, where a file would have its name
 _MOST_DIGITS: Final = 16

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from local.config import Json, kind_of, read_object
 from local.config_errors import ConfigError
 from local.faults.actions import ACTIONS, Action, FaultError
 from local.faults.engine import Armed, Entry, Faults
 from local.faults.rules import Rule
+from local.json_file import Json, kind_of, read_object
 
 _T = TypeVar("_T")
 _WANTED: Final[Mapping[type, tuple[tuple[type, ...], str]]] = {

@@ -60,7 +60,8 @@ class HttpFront:
 
     async def start(self, host: str, port: int) -> None:
         """Listen; OSError when the port is taken."""
-        self._runner = web.ServerRunner(web.Server(self._handle, logger=SERVER_LOG), shutdown_timeout=1.0)
+        server = web.Server(self._handle, logger=SERVER_LOG, auto_decompress=False)
+        self._runner = web.ServerRunner(server, shutdown_timeout=1.0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port)
         await site.start()

@@ -42,6 +42,19 @@ async def test_request_and_response_cross_as_they_are(bench: MakeBench, client: 
     assert (ended.outcome, ended.queue) == ("completed", None)
 
 
+@pytest.mark.parametrize("encoding", ["gzip", "br", "nonsense"])
+async def test_a_body_is_not_unpacked_by_the_host(
+    bench: MakeBench, client: aiohttp.ClientSession, encoding: str
+) -> None:
+    """Kestrel leaves a request's Content-Encoding to the function; so a broken one is the function's to refuse."""
+    b = await bench("web")
+    headers = {"Content-Encoding": encoding}
+    async with client.post(url(b, "/api/echo"), data=b"none of it", headers=headers) as answer:
+        told = json.loads(await answer.text())
+    assert (answer.status, bytes.fromhex(told["body"])) == (201, b"none of it")
+    assert told["headers"]["content-encoding"] == encoding
+
+
 async def test_a_catch_all_route_takes_the_rest_of_the_path(bench: MakeBench, client: aiohttp.ClientSession) -> None:
     """The encoded slash stays as it came, as Kestrel leaves it."""
     b = await bench("web")

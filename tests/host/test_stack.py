@@ -91,6 +91,27 @@ async def test_the_app_s_settings_point_at_the_stack(project: Path, monkeypatch:
             stack.environment()
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("Bus", "Endpoint=sb://real.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=v"),
+        ("Bus__fullyQualifiedNamespace", "real.servicebus.windows.net"),
+        ("Db", "AccountEndpoint=https://real.documents.azure.com:443/;AccountKey=eA=="),
+        ("Db__accountEndpoint", "https://real.documents.azure.com:443/"),
+    ],
+)
+async def test_an_app_that_would_write_to_a_real_account_is_not_fed_from_this_stack(
+    project: Path, name: str, value: str
+) -> None:
+    """What azd writes for the cloud is for `func start`."""
+    file = project / "local.settings.json"
+    values = json.loads(file.read_text())["Values"]
+    values.pop(name.partition("__")[0])
+    file.write_text(json.dumps({"Values": {**values, name: value}}))
+    with pytest.raises(ConfigError, match=rf"Values\.{name}: names a real account"):
+        await Stack(project, app=True, ports="free").__aenter__()
+
+
 @pytest.mark.parametrize("name", ["amqp", "admin", "cosmos", "http"])
 async def test_a_taken_port_is_named_with_what_wants_it(project: Path, taken: int, name: str) -> None:
     ports = Ports(**{**dict.fromkeys(("amqp", "admin", "cosmos", "http", "control"), 0), name: taken})

@@ -81,26 +81,8 @@ def test_what_is_wrong_is_named_by_file_and_key(tmp_path: Path, content: object,
     path.write_text(json.dumps(content))
     with pytest.raises(ConfigError) as caught:
         read_entities(path)
-    assert caught.value.file == str(path)
+    assert caught.value.file == path.name
     assert caught.value.key.endswith(key)
-    assert word in caught.value.reason
-
-
-@pytest.mark.parametrize(
-    ("content", "word"),
-    [
-        (None, "cannot be read"),
-        (b"{", "is not JSON: Expecting property name enclosed in double quotes at line 1, column 2"),
-        (b"\xff\xfe", "is not UTF-8"),
-        (b"[" * 100_000, "nested too deeply"),
-    ],
-)
-def test_a_file_that_is_no_json_is_named(tmp_path: Path, content: bytes | None, word: str) -> None:
-    path = tmp_path / "Config.json"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(ConfigError, match=r"Config\.json: ") as caught:
-        read_entities(path)
     assert word in caught.value.reason
 
 

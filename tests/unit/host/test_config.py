@@ -140,6 +140,8 @@ def test_a_wrong_host_json_is_refused_by_file_and_key(tmp_path: Path, content: o
         ("prefetchCount", "0"),
         ("prefetchCount", True),
         ("maxConcurrentSessions", 0),
+        ("maxConcurrentSessions", 1_000_000_000),
+        ("maxConcurrentCalls", 10_001),
         ("maxConcurrentCallsPerSession", 2),
         ("autoCompleteMessages", "true"),
         ("maxAutoLockRenewalDuration", "-00:01:00"),
