@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from checks.bicep.evaluate import Runtime
 from checks.facts import Fact, Profile
 from checks.settings import Finding
 from shared.settings import ConfigurationError, Settings  # type: ignore[attr-defined]  # the error, beside its raiser
@@ -34,6 +35,12 @@ PLATFORM: Final = frozenset(
     {"AZURE_CLIENT_ID", "APPLICATIONINSIGHTS_CONNECTION_STRING", "APPLICATIONINSIGHTS_AUTHENTICATION_STRING"}
 )
 """Read by SDKs, not by the app's own settings."""
+
+_OF_THE_IDENTITY: Final[Mapping[str, tuple[str, ...]]] = {
+    "AZURE_CLIENT_ID": (),
+    "APPLICATIONINSIGHTS_AUTHENTICATION_STRING": ("ClientId=", ";Authorization=AAD"),
+}
+"""Settings of SDKs that name the identity, with what else stands in them."""
 
 LOCAL_ONLY: Final = frozenset({"FUNCTIONS_WORKER_RUNTIME", "AzureWebJobsStorage"})
 
@@ -70,6 +77,7 @@ def check(azure: Profile, local: Profile) -> Iterator[Finding]:
     yield from known(local)
     yield from read_everywhere(azure, local)
     yield from by_identity(azure)
+    yield from of_one_identity(azure)
     yield from accepted(azure)
     yield from accepted(local)
     yield from strings_only(local)
@@ -121,6 +129,19 @@ def by_identity(azure: Profile) -> Iterator[Finding]:
                 "Azure", "identity (R69)", f"{prefix}__{part} = {_shown(fact)}", holds,
                 fact.place if fact else "infra/app/function.bicep: absent", "docs/contracts.md section 11",
             )  # fmt: skip
+
+
+def of_one_identity(azure: Profile) -> Iterator[Finding]:
+    """Every part that names the identity has its client id; object and resource id look alike and are refused (R69)."""
+    settings = _settings(azure)
+    for name in (*(f"{prefix}__clientId" for prefix in CONNECTIONS), *_OF_THE_IDENTITY):
+        fact = settings.get(name)
+        text = fact.value.text if fact and isinstance(fact.value, Runtime) else str(fact.value) if fact else ""
+        missing = [part for part in (".clientId", *_OF_THE_IDENTITY.get(name, ())) if part not in text]
+        yield Finding(
+            "Azure", "identity (R69)", f"{name} is made of the identity's clientId", not missing,
+            fact.place if fact else "infra/app/function.bicep: absent", f"{' and '.join(missing)} is expected",
+        )  # fmt: skip
 
 
 def accepted(profile: Profile) -> Iterator[Finding]:

@@ -40,6 +40,7 @@ class Query:
     tables: frozenset[str]
     metrics: frozenset[str]
     events: frozenset[str]
+    outcomes: frozenset[str]
     attributes: frozenset[str]
 
 
@@ -49,8 +50,10 @@ def read(name: str, text: str) -> Query:
     words = {token for kind, token in tokens if kind == "name"}
     metrics = {value for column, value in _compared(tokens) if column == "Name"}
     events = {value for column, value in _compared(tokens) if column == "Message"}
+    outcomes = {value for column, value in _compared(tokens) if column == "Outcome"}
     attributes = frozenset(re.findall(r"Properties\[\"([^\"]+)\"\]", text))
-    return Query(name, text, frozenset(words & set(TABLES)), frozenset(metrics), frozenset(events), attributes)
+    tables = frozenset(words & set(TABLES))
+    return Query(name, text, tables, frozenset(metrics), frozenset(events), frozenset(outcomes), attributes)
 
 
 def faults(name: str, text: str) -> Iterator[str]:
@@ -61,29 +64,89 @@ def faults(name: str, text: str) -> Iterator[str]:
         yield str(error)
         return
     yield from _unbalanced(name, tokens)
-    known = _known_names(tokens)
+    yield from _beside_each_other(name, tokens)
     tables = [token for kind, token in tokens if kind == "name" and token in TABLES]
     if len(set(tables)) != 1:
         yield f"{name}: reads {sorted(set(tables)) or 'no known table'}, one was expected"
         return
-    columns = TABLES[tables[0]]
-    operator = ""
-    for position, (kind, word) in enumerate(tokens):
-        before = tokens[position - 1][1] if position else ""
-        after = tokens[position + 1][1] if position + 1 < len(tokens) else ""
-        operator = word if before == "|" else operator
-        if word == "=" and operator == "where":
+    start, *stages = _stages(tokens)
+    variables = _given(start)
+    columns = set(TABLES[tables[0]])
+    for stage in (start, *stages):
+        yield from _unknown(name, stage, columns | variables)
+        columns = _columns_behind(stage, columns)
+
+
+def _stages(tokens: list[tuple[str, str]]) -> list[list[tuple[str, str]]]:
+    """What stands between the pipes: variables and table first, then an operator each."""
+    stages: list[list[tuple[str, str]]] = [[]]
+    for token in tokens:
+        if token == ("symbol", "|"):
+            stages.append([])
+        else:
+            stages[-1].append(token)
+    return stages
+
+
+def _unknown(name: str, stage: list[tuple[str, str]], columns: set[str]) -> Iterator[str]:
+    """Operator, functions and columns of one stage."""
+    is_operator = bool(stage) and stage[0][1] not in (*TABLES, "let")
+    if is_operator and stage[0][1] not in OPERATORS:
+        yield f"{name}: unknown operator {stage[0][1]!r}"
+        return
+    for position, (kind, word) in enumerate(stage):
+        after = stage[position + 1][1] if position + 1 < len(stage) else ""
+        if word == "=" and is_operator and stage[0][1] == "where":
             yield f"{name}: '=' gives a name, a comparison was expected"
-        if kind != "name" or word in TABLES:
+        if kind != "name" or word in TABLES or after == "=" or (is_operator and position == 0):
             continue
-        if before == "|":
-            if word not in OPERATORS:
-                yield f"{name}: unknown operator {word!r}"
-        elif after == "(" and word not in WORDS:
+        if after == "(" and word not in WORDS:
             if word not in FUNCTIONS:
                 yield f"{name}: unknown function {word!r}"
-        elif word not in WORDS | columns | known:
+        elif word not in WORDS | columns:
             yield f"{name}: unknown column {word!r}"
+
+
+def _columns_behind(stage: list[tuple[str, str]], columns: set[str]) -> set[str]:
+    """The columns that the next stage has: `summarize` and `project` leave only what they name."""
+    operator = stage[0][1] if stage else ""
+    if operator not in ("extend", "project", "summarize"):
+        return columns
+    if operator == "extend":
+        return columns | _given(stage)
+    found: set[str] = set()
+    for item in _items(stage[1:]):
+        if len(item) > 1 and item[1][1] == "=":
+            found.add(item[0][1])
+        elif operator == "project" or item[0][1] not in FUNCTIONS or item[0][1] in ("arg_max", "bin"):
+            # A column by itself, or a function that keeps the names of its columns.
+            found |= {word for kind, word in item if kind == "name" and word in columns}
+    return found
+
+
+def _items(tokens: list[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
+    """What commas and `by` separate, outside of brackets."""
+    depth, item = 0, list[tuple[str, str]]()
+    for kind, token in [*tokens, ("symbol", ",")]:
+        depth += (token in ("(", "[")) - (token in (")", "]")) if kind == "symbol" else 0
+        if depth == 0 and token in (",", "by"):
+            if item:
+                yield item
+            item = []
+        else:
+            item.append((kind, token))
+
+
+def _beside_each_other(name: str, tokens: list[tuple[str, str]]) -> Iterator[str]:
+    """Two values without anything between them: a pipe, a comma or a `by` is missing."""
+    for position in range(1, len(tokens)):
+        (kind, token), (kind_before, before) = tokens[position], tokens[position - 1]
+        is_operator = position > 1 and tokens[position - 2] == ("symbol", "|")
+        is_value = kind in ("name", "text", "number") and token not in WORDS
+        was_value = kind_before in ("text", "number") or before in (")", "]")
+        was_value |= kind_before == "name" and before not in WORDS and not is_operator
+        if is_value and was_value:
+            yield f"{name}: {before!r} and {token!r} stand beside each other"
 
 
 def _tokens(name: str, text: str) -> Iterator[tuple[str, str]]:
@@ -109,12 +172,12 @@ def _unbalanced(name: str, tokens: list[tuple[str, str]]) -> Iterator[str]:
         yield f"{name}: {opened[-1]!r} isn't closed"
 
 
-def _known_names(tokens: list[tuple[str, str]]) -> set[str]:
-    """Names that the query itself gives: `let x =`, `Name = ...` in extend, summarize and project."""
+def _given(tokens: list[tuple[str, str]]) -> set[str]:
+    """Names that are given: `let x =`, `Name = ...` in extend, summarize and project."""
     return {
         token
         for position, (kind, token) in enumerate(tokens[:-1])
-        if kind == "name" and tokens[position + 1][1] == "=" and tokens[position + 2][1] != "="
+        if kind == "name" and tokens[position + 1][1] == "="
     }
 
 

@@ -6,6 +6,7 @@ messages, dedup records or order without any error at run time, so a deployment 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -21,6 +22,7 @@ SWEEP_MARGIN_SECONDS: Final = 60
 DAY: Final = 86_400
 LAST_REQUESTS: Final = 2
 """One request may run when the budget ends, and the one that writes the answer follows."""
+_SETTING: Final = re.compile(r"'%([A-Z]+(?:_[A-Z]+)*)%'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +207,16 @@ def one_message_at_a_time(profile: Profile) -> Iterator[Finding]:
     yield _is(profile, "retries (R60)", "host.retry", None, "docs/contracts.md section 12")
 
 
+def host_is_the_one_that_was_tested(profile: Profile) -> Iterator[Finding]:
+    """The bindings' generation, and telemetry by OpenTelemetry alone: Application Insights' own would sample (R68)."""
+    place = "docs/contracts.md section 12"
+    bundle = {"id": "Microsoft.Azure.Functions.ExtensionBundle", "version": "[4.*, 5.0.0)"}
+    yield _is(profile, "host", "host.version", "2.0", place)
+    yield _is(profile, "host", "host.extensionBundle", bundle, place)
+    yield _is(profile, "host", "host.telemetryMode", "OpenTelemetry", place)
+    yield _is(profile, "host", "host.applicationInsights", None, place)
+
+
 def queues_order_and_dedup(profile: Profile) -> Iterator[Finding]:
     """Create-only properties are stated, never left to a default (C26, D52, R72)."""
     for role in ROLES:
@@ -248,6 +260,7 @@ _RULES: Final[Sequence[Callable[[Profile], Iterator[Finding]]]] = (
     record_outlives_replay,
     parked_can_be_replayed,
     one_message_at_a_time,
+    host_is_the_one_that_was_tested,
     queues_order_and_dedup,
     documents_can_expire,
     lock_outlives_a_slow_renewal,
@@ -315,11 +328,30 @@ def of_triggers(triggers: Sequence[Trigger], azure: Profile) -> Iterator[Finding
             "both", "retries (R60)", f"{trigger.function}: {', '.join(retries) or 'no retry decorator'}", not retries,
             trigger.place, "docs/contracts.md section 12",
         )  # fmt: skip
+        yield from _of_settings(trigger, azure)
         if trigger.kind != "service_bus_queue_trigger":
             continue
+        connection = trigger.options.get("connection")
+        yield Finding(
+            "both", "trigger (R69)", f"{trigger.function}: connection = {connection}, must be 'ServiceBusConnection'",
+            connection == "'ServiceBusConnection'", trigger.place, "docs/contracts.md section 11",
+        )  # fmt: skip
         for option, value in wanted.items():
             found = trigger.options.get(option)
             yield Finding(
                 "both", "trigger (D35)", f"{trigger.function}: {option} = {found}, must be {value}", found == value,
                 trigger.place, host,
             )  # fmt: skip
+
+
+def _of_settings(trigger: Trigger, azure: Profile) -> Iterator[Finding]:
+    """Queue and schedule are settings with a flat name: the scale controller resolves them too, and reads no other."""
+    for option in ("queue_name", "schedule"):
+        if option not in trigger.options:
+            continue
+        match = _SETTING.fullmatch(trigger.options[option])
+        fact = azure.facts.get(f"setting.{match[1]}") if match else None
+        yield Finding(
+            "both", "trigger (R69)", f"{trigger.function}: {option} = {trigger.options[option]} is a setting",
+            fact is not None, trigger.place, fact.place if fact else "Azure: no such setting, or not flat",
+        )  # fmt: skip

@@ -140,6 +140,11 @@ def _host(root: Path) -> dict[str, Fact]:
     facts = {f"host.{key}": _fact(root, "host.json", key, value) for key, value in service_bus.items()}
     facts["host.functionTimeout"] = _fact(root, "host.json", "functionTimeout", document.get("functionTimeout"))
     facts["host.retry"] = Fact(document.get("retry"), "host.json (retry)")
+    for key in ("version", "telemetryMode", "extensionBundle"):
+        facts[f"host.{key}"] = _fact(root, "host.json", key, document.get(key))
+    logging = document.get("logging")
+    own = logging.get("applicationInsights") if isinstance(logging, dict) else None
+    facts["host.applicationInsights"] = Fact(own, "host.json (logging: applicationInsights)")
     return facts
 
 

@@ -60,7 +60,7 @@ AZURE_YAML: Final[Mapping[str, Any]] = {
                     "project": {"type": "string"},
                     "host": {"const": "function"},
                     "language": {"const": "python"},
-                    "remoteBuild": {"type": "boolean"},
+                    "remoteBuild": {"const": True},  # the wheels must be those of the plan, not of this machine
                 },
             },
         },
@@ -100,6 +100,7 @@ GALLERY_HEADINGS: Final = (
 )  # fmt: skip
 
 _REFERENCE: Final = re.compile(r"\$\{(?P<name>[A-Z][A-Z0-9_]*)(?:=(?P<default>[^}]*))?\}")
+_BEFORE_2: Final = "python_full_version < '3.13'"
 _PINNED: Final = re.compile(r"^[\w./-]+@[0-9a-f]{40}$")
 _SECRET: Final = re.compile(r"secret|password|key|token|connection_?string", re.IGNORECASE)
 
@@ -146,7 +147,7 @@ def parameters(root: Path) -> Iterator[str]:
 
 
 def pipeline(root: Path) -> Iterator[str]:
-    """A pipeline provisions with the environment's parameters: defaults would move the app to the first queues (D52)."""
+    """A pipeline provisions with the environment's parameters; defaults would point the app to old queues (D52)."""
     mapped = json.loads((root / "infra" / "main.parameters.json").read_text(encoding="utf-8"))["parameters"]
     variables = {match["name"] for one in mapped.values() if (match := _REFERENCE.fullmatch(str(one["value"])))}
     copied = {*load_yaml(root / "azure.yaml").get("pipeline", {}).get("variables", ())}
@@ -174,7 +175,7 @@ def secrets_in_outputs(root: Path) -> Iterator[str]:
 
 
 def python_versions(root: Path) -> Iterator[str]:
-    """main.bicep offers what requirements, dev.py and the workflow are tested with (R73)."""
+    """main.bicep offers what requirements, dev.py, workflow and container are tested with (R73)."""
     template = read(root / "infra" / "main.bicep", root)
     allowed = _allowed(template.of_kind("param")["pythonVersion"])
     tested = set(load_yaml(root / ".github/workflows/ci.yml")["jobs"]["versions"]["strategy"]["matrix"]["python"])
@@ -187,20 +188,40 @@ def python_versions(root: Path) -> Iterator[str]:
     known = {f"{major}.{minor}" for major, minor in supported}
     if allowed != known:
         yield f"infra/main.bicep: pythonVersion {sorted(allowed)}, dev.py {sorted(known)}"
-    pins = re.findall(r"^azure-functions==(\S+)", (root / "requirements.txt").read_text(encoding="utf-8"), re.MULTILINE)
-    if len(pins) != 2:
-        yield f"requirements.txt: azure-functions {pins}, one pin below Python 3.13 and one from it on was expected"
+    default, image = _default(template.of_kind("param")["pythonVersion"]), _devcontainer(root)["image"]
+    if not image.rpartition(":")[2].startswith(f"{default}-"):
+        yield f".devcontainer/devcontainer.json: {image}, pythonVersion in infra/main.bicep is {default}"
+    text = (root / "requirements.txt").read_text(encoding="utf-8")
+    pins = re.findall(r"^azure-functions==(\S+)(?: ; (.+))?$", text, re.MULTILINE)
+    for version in sorted(allowed):
+        installed = [pin for pin, marker in pins if not marker or _applies(marker, version)]
+        # 1.x is for Pythons below 3.13, 2.x for those from it on.
+        if [pin.partition(".")[0] for pin in installed] != ["1" if _applies(_BEFORE_2, version) else "2"]:
+            yield f"requirements.txt: azure-functions {installed} on Python {version}"
+
+
+def _applies(marker: str, version: str) -> bool:
+    match = re.fullmatch(r"python_full_version (<|>=) '(3\.\d+)'", marker)
+    if match is None:
+        return False
+    is_below = int(version.partition(".")[2]) < int(match[2].partition(".")[2])
+    return is_below == (match[1] == "<")
 
 
 def workflows(root: Path) -> Iterator[str]:
-    """Actions are pinned by commit, permissions are stated, no secret is used."""
+    """Actions are pinned by commit, permissions are stated, no secret is used, roles get their time to be known."""
     for file in sorted((root / ".github/workflows").glob("*.yml")):
         document = load_yaml(file)
         where = file.relative_to(root).as_posix()
         if "permissions" not in document:
             yield f"{where}: no permissions"
-        if "secrets." in file.read_text(encoding="utf-8"):
+        text = file.read_text(encoding="utf-8")
+        if "secrets." in text:
             yield f"{where}: uses a secret"
+        if "azd auth login" in text and "--federated-credential-provider github" not in text:
+            yield f"{where}: logs in otherwise than with the workflow's identity"
+        if "azd up" in text:
+            yield f"{where}: provisions and deploys in one step; a new role is known minutes later only"
         for name, job in document["jobs"].items():
             for step in job["steps"]:
                 action = step.get("uses")
@@ -218,6 +239,11 @@ def gallery(root: Path) -> Iterator[str]:
     for heading in GALLERY_HEADINGS:
         if readme.exists() and heading not in lines:
             yield f"README.md: no heading {heading!r}"
+
+
+def _devcontainer(root: Path) -> Mapping[str, Any]:
+    text = (root / ".devcontainer" / "devcontainer.json").read_text(encoding="utf-8")
+    return cast("Mapping[str, Any]", json.loads(text))
 
 
 def _default(declaration: Declaration) -> str | None:

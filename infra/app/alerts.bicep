@@ -335,7 +335,7 @@ resource stalledRules 'Microsoft.Insights/metricAlerts@2026-01-01' = [
     location: 'global'
     tags: tags
     properties: {
-      description: 'Missing data: healthy here, told by lag and no-sweep. Runbook: ${runbook}#stalled'
+      description: 'Missing data: not evaluated; no-sweep tells where the whole app is silent. Runbook: ${runbook}#stalled'
       severity: 1
       enabled: true
       scopes: [namespaceId]

@@ -135,7 +135,12 @@ def compiled(bicep: compiler.Compiler, root: Path, folder: Path, cases: Mapping[
     resources: list[Any] = found["predictedResources"]
     starts = [at for at, one in enumerate(resources) if one["type"] == "Microsoft.Resources/resourceGroups"]
     parts = [resources[start:end] for start, end in pairwise([*starts, len(resources)])]
-    return {name: comparable(part, _token(part)) for name, part in zip(cases, parts, strict=True)}
+    return {name: _comparable(part, _token(part)) for name, part in zip(cases, parts, strict=True)}
+
+
+def _comparable(part: list[Any], token: str) -> list[Any]:
+    """Comparable resources that keep their ids as the compiler writes them: they say what a role is assigned on."""
+    return [{**comparable(one, token), "id": one["id"].replace(token, evaluate.UNIQUE)} for one in part]
 
 
 def _token(resources: list[Any]) -> str:

@@ -82,3 +82,7 @@ def test_our_reader_lists_what_the_compiler_predicts(
     assert [one["type"] for one in predicted[case]] == [one.type for one in ours]
     for theirs, our in zip(predicted[case], ours, strict=True):
         assert body_of(theirs) == body_of(comparable(our.body, "")), our.name
+        if our.scope is not None:  # a role or a diagnostic setting: the id begins with what it is on
+            assert theirs["id"].removeprefix("[extensionResourceId('").startswith(
+                (f"{our.scope}'", f"{our.scope}/providers/")
+            ), our.name

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from checks import app_settings
 from checks.bicep import evaluate, names
 from checks.facts import seconds_of
 from tests.infra.cases import CASES, EVERYTHING, PERSON, Deployment, Found
@@ -48,6 +49,108 @@ def roles(deployment: Deployment, module: str) -> list[tuple[str, str]]:
         for one in deployment.of("Microsoft.Authorization/roleAssignments")
         if one.module == module
     )
+
+
+# Versions, and values that nobody else looks at
+
+VERSIONS = {
+    "Microsoft.Authorization": "2022-04-01",
+    "Microsoft.Consumption": "2024-08-01",
+    "Microsoft.DocumentDB": "2026-03-15",
+    "Microsoft.Insights/actionGroups": "2023-01-01",
+    "Microsoft.Insights/components": "2020-02-02",
+    "Microsoft.Insights/diagnosticSettings": "2021-05-01-preview",  # no stable one has category groups
+    "Microsoft.Insights/metricAlerts": "2026-01-01",
+    "Microsoft.Insights/scheduledQueryRules": "2026-03-01",
+    "Microsoft.Insights/workbooks": "2023-06-01",
+    "Microsoft.ManagedIdentity": "2024-11-30",
+    "Microsoft.Network": "2025-07-01",
+    "Microsoft.Network/privateDnsZones": "2024-06-01",
+    "Microsoft.OperationalInsights": "2025-07-01",
+    "Microsoft.Resources": "2025-04-01",
+    "Microsoft.ServiceBus": "2026-01-01",
+    "Microsoft.Storage": "2026-04-01",
+    "Microsoft.Web": "2025-03-01",  # 2024-04-01 refuses 512 MB
+}
+"""The newest stable versions that the compiler knows which azd brings; newer ones are deployed unchecked (BCP081)."""
+
+
+def test_versions_are_the_newest_that_azds_compiler_checks(root: Path) -> None:  # R73
+    for file in sorted((root / "infra").rglob("*.bicep")):
+        for kind, version in re.findall(r"'(Microsoft\.[\w/.]+)@([\w-]+)'", file.read_text(encoding="utf-8")):
+            keys = [key for key in VERSIONS if f"{kind}/".startswith(f"{key}/")]
+            assert version == VERSIONS[max(keys, key=len)], (file.name, kind)
+
+
+FIXED: dict[str, dict[str, object]] = {
+    "Microsoft.DocumentDB/databaseAccounts": {
+        "kind": "GlobalDocumentDB",
+        "properties.databaseAccountOfferType": "Standard",
+        "properties.enableAutomaticFailover": False,
+    },
+    "Microsoft.Storage/storageAccounts": {
+        "kind": "StorageV2",
+        "properties.allowBlobPublicAccess": False,
+        "properties.allowCrossTenantReplication": False,
+        "properties.defaultToOAuthAuthentication": True,
+        "properties.networkAcls.bypass": "None",
+    },
+    "Microsoft.Web/serverfarms": {"kind": "functionapp"},
+    "Microsoft.Web/sites": {
+        "properties.siteConfig.minTlsVersion": "1.2",
+        "properties.siteConfig.scmMinTlsVersion": "1.2",
+        "properties.functionAppConfig.runtime.name": "python",
+    },
+    "Microsoft.OperationalInsights/workspaces": {"properties.features.disableLocalAuth": True},
+    "Microsoft.Insights/components": {
+        "kind": "web",
+        "properties.WorkspaceResourceId": "<id>/Microsoft.OperationalInsights/workspaces/log-uniquestring0",
+    },
+    "Microsoft.Insights/actionGroups": {"location": "global", "properties.enabled": True},
+    "Microsoft.Insights/metricAlerts": {"location": "global", "properties.enabled": True},
+    "Microsoft.Insights/scheduledQueryRules": {
+        "kind": "LogAlert",
+        "location": "westeurope",
+        "properties.enabled": True,
+        "properties.skipQueryValidation": True,
+        "properties.scopes": ["<id>/Microsoft.OperationalInsights/workspaces/log-uniquestring0"],
+    },
+    "Microsoft.Insights/workbooks": {
+        "kind": "shared",
+        "properties.category": "workbook",
+        "properties.sourceId": "<id>/Microsoft.OperationalInsights/workspaces/log-uniquestring0",
+    },
+    "Microsoft.Network/privateDnsZones": {"location": "global"},
+    "Microsoft.Network/privateDnsZones/virtualNetworkLinks": {
+        "location": "global",
+        "properties.registrationEnabled": False,
+        "properties.virtualNetwork.id": "<id>/Microsoft.Network/virtualNetworks/vnet-uniquestring0",
+    },
+}
+"""Open enums, plain texts and options that may be left out: the compiler takes any of them, in any spelling."""
+
+
+def without_group(value: object) -> object:
+    """Resource ids without subscription and group."""
+    if isinstance(value, list):
+        return [without_group(item) for item in value]
+    return re.sub(r"^/subscriptions/.*/providers/", "<id>/", value) if isinstance(value, str) else value
+
+
+def test_values_that_the_compiler_does_not_check_are_right(deployed: Deployment) -> None:
+    for kind, expected in FIXED.items():
+        for one in deployed.of(kind):
+            for path, value in expected.items():
+                found: Any = one.body
+                for name in path.split("."):
+                    found = found[name]
+                assert without_group(found) == value, (one.name, path)
+
+
+def test_everything_that_takes_tags_has_those_of_the_environment(deployed: Deployment) -> None:
+    for one in deployed.resources:
+        if "location" in one.body:
+            assert one.body["tags"]["azd-env-name"] == "check", one.name
 
 
 # Access
@@ -98,6 +201,39 @@ def test_roles_follow_the_code(root: Path) -> None:
     assert set(re.findall(r"sender\.send, Role\.([A-Z_]+)", handlers)) == {"ORDERS", "LEDGER_ENTRIES", "QUARANTINE"}
 
 
+ASSIGNMENT = re.compile(
+    r"name: guid\((?P<on>\S+)\.id, principalId, (?P<named>\w+)\)\s+(?:scope: (?P<scope>\S+)\s+)?"
+    r"properties: \{.*?roleDefinitionId: [^\n]*?(?P<role>\w+)[)}']*\n",
+    re.DOTALL,
+)
+
+
+@pytest.mark.parametrize("name", ["roles", "developer-roles"])
+def test_names_of_roles_rest_on_scope_principal_and_role(root: Path, name: str) -> None:
+    """With the principal's name in place of its id, a recreated identity can't get its roles (R73)."""
+    text = (root / "infra" / "app" / f"{name}.bicep").read_text(encoding="utf-8")
+    found = list(ASSIGNMENT.finditer(text))
+
+    assert len(found) == len(re.findall(r"(?:roleAssignments|sqlRoleAssignments)@", text))
+    for one in found:
+        assert one["named"] == one["role"]
+        assert one["scope"] in (one["on"], None)  # those of Cosmos DB have a parent instead
+
+
+def test_roles_are_named_by_their_full_ids(everything: Deployment) -> None:
+    for one in everything.of("Microsoft.Authorization/roleAssignments"):
+        path, _, role = str(one.properties["roleDefinitionId"]).rpartition("/")
+        assert re.fullmatch(r"/subscriptions/[^/]+/providers/Microsoft\.Authorization/roleDefinitions", path)
+        assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", role)
+
+
+def test_the_persons_roles_follow_the_kind_of_principal(root: Path) -> None:
+    given = {"principalId": PERSON, "principalType": "Group"}
+    found = Deployment(root, given).of("Microsoft.Authorization/roleAssignments")
+
+    assert {one.properties["principalType"] for one in found if one.module == "developerRoles"} == {"Group"}
+
+
 def test_every_role_assignment_names_its_kind_of_principal(everything: Deployment) -> None:
     kinds = {
         (one.module, one.properties["principalType"])
@@ -127,6 +263,14 @@ def test_who_deploys_gets_data_roles_unless_it_is_a_pipeline(root: Path, default
     assert {role for _, role in roles(person, "developerRoles")} == {SENDER, RECEIVER}
     assert roles(pipeline, "developerRoles") == []
     assert roles(default, "developerRoles") == []
+
+
+def test_names_differ_by_subscription_environment_and_region(root: Path) -> None:
+    """Most of them are addresses in the whole world; a second environment must not meet the first."""
+    text = (root / "infra/main.bicep").read_text(encoding="utf-8")
+
+    assert "var token = uniqueString(subscription().id, environmentName, location)\n" in text
+    assert "@minLength(1)\n@maxLength(64)\nparam environmentName string\n" in text  # a group's name: 90 at most
 
 
 def test_names_are_deterministic_and_within_their_limits(root: Path, deployed: Deployment, case: str) -> None:
@@ -161,6 +305,9 @@ def test_outputs_are_azds_and_setting_shaped(default: Deployment) -> None:
     }  # fmt: skip
 
     assert set(default.outputs) == expected
+    # Not the namespace's own serviceBusEndpoint, which has a scheme and a port (R69).
+    host = default.outputs["ServiceBusConnection__fullyQualifiedNamespace"]
+    assert host == "sbns-uniquestring0.servicebus.windows.net"
     for name in expected & set(default.settings()):
         assert default.outputs[name] == default.settings()[name]
 
@@ -309,16 +456,23 @@ def test_the_plan_is_flex_and_nothing_that_it_refuses_is_set(deployed: Deploymen
     assert plan.properties == {"reserved": True, "zoneRedundant": CASES[case]["zoneRedundant"]}
     assert site.body["kind"] == "functionapp,linux"
     assert not refused & set(site.properties["siteConfig"])
-    assert "containerSize" not in site.properties
+    assert set(site.properties) == {
+        "serverFarmId", "httpsOnly", "virtualNetworkSubnetId", "siteConfig", "functionAppConfig",
+    }  # fmt: skip
 
 
-def test_the_package_is_fetched_by_identity_from_a_container_that_exists(deployed: Deployment) -> None:  # R73
+def test_the_package_is_fetched_by_identity_from_a_container_that_exists(  # R73
+    root: Path, deployed: Deployment
+) -> None:
     storage = deployed.one("Microsoft.Web/sites").properties["functionAppConfig"]["deployment"]["storage"]
 
     assert storage["type"] == "blobContainer"
     assert storage["authentication"]["type"] == "UserAssignedIdentity"
     assert storage["authentication"]["userAssignedIdentityResourceId"].endswith("/id-uniquestring0")
     assert deployed.one("Microsoft.Storage/storageAccounts/blobServices/containers").name.endswith("/packages")
+    # The compiler doesn't relate the address to the container.
+    assert "${packages.name}'" in (root / "infra/app/storage.bicep").read_text(encoding="utf-8")
+    assert "value: packagesUrl" in (root / "infra/app/function.bicep").read_text(encoding="utf-8")
 
 
 def test_the_app_waits_for_its_roles(root: Path) -> None:  # R73
@@ -344,19 +498,32 @@ def test_scale_is_bounded_and_always_ready_is_per_group(root: Path, everything: 
         for node in ast.parse((root / "function_app.py").read_text(encoding="utf-8")).body
         if isinstance(node, ast.AsyncFunctionDef)
     }
-    named = set(re.findall(r"'function:(\w+)'", (root / "infra" / "main.bicep").read_text(encoding="utf-8")))
+    counts = dict.fromkeys(("alwaysReadyOrders", "alwaysReadyLedger", "alwaysReadyEntries", "alwaysReadyHttp"), 1)
+    ready = Deployment(root, counts).one("Microsoft.Web/sites").properties["functionAppConfig"]["scaleAndConcurrency"]
+    groups = {group["name"] for group in ready["alwaysReady"]}
 
     assert scale == {
         "instanceMemoryMB": 2048,
         "maximumInstanceCount": 40,
         "alwaysReady": [{"name": "function:process_order", "instanceCount": 2}],
     }
-    assert named
-    assert named <= functions
+    assert "http" in groups
+    assert len(groups) == 4
+    assert {name.removeprefix("function:") for name in groups - {"http"}} <= functions
+    assert all(name.startswith("function:") for name in groups - {"http"})
 
 
 def test_settings_are_texts(deployed: Deployment) -> None:
     assert all(isinstance(value, str) and value for value in deployed.settings().values())
+
+
+def test_no_deployment_sets_what_the_app_does_not_read(root: Path, case: str) -> None:  # R73
+    """Flex Consumption refuses some of the usual ones; those that are optional too are looked at here."""
+    given = Deployment(root, {**CASES[case], "paymentsUrl": "https://x.example", "paymentsScope": "y"}).settings()
+    storage = {f"AzureWebJobsStorage__{part}" for part in ("accountName", "credential", "clientId")}
+
+    assert set(given) <= app_settings.read_by_the_app() | app_settings.PLATFORM | storage
+    assert not set(given) & app_settings.REFUSED
 
 
 def test_payments_are_absent_until_they_are_given(default: Deployment, everything: Deployment) -> None:
@@ -365,7 +532,9 @@ def test_payments_are_absent_until_they_are_given(default: Deployment, everythin
     assert "PAYMENTS_SCOPE" not in everything.settings()
 
 
-def test_sign_in_is_a_parameter_and_needs_no_secret(default: Deployment, everything: Deployment) -> None:
+def test_sign_in_is_a_parameter_and_needs_no_secret(
+    root: Path, default: Deployment, everything: Deployment
+) -> None:
     def sign_in(deployment: Deployment) -> list[Found]:
         return [one for one in deployment.of("Microsoft.Web/sites/config") if one.name.endswith("/authsettingsV2")]
 
@@ -374,8 +543,14 @@ def test_sign_in_is_a_parameter_and_needs_no_secret(default: Deployment, everyth
     registration = found.properties["identityProviders"]["azureActiveDirectory"]["registration"]
     assert "clientSecretSettingName" not in registration
     assert found.properties["platform"] == {"enabled": True}
-    assert found.properties["globalValidation"]["unauthenticatedClientAction"] == "Return401"
-    assert found.properties["globalValidation"]["excludedPaths"] == ["/api/health"]
+    assert found.properties["globalValidation"] == {
+        "requireAuthentication": True,
+        "unauthenticatedClientAction": "Return401",
+        "excludedPaths": ["/api/health"],
+    }
+    # Tokens of this tenant only; another issuer would let everybody in who has an account anywhere.
+    text = (root / "infra/app/function.bicep").read_text(encoding="utf-8")
+    assert "openIdIssuer: '${environment().authentication.loginEndpoint}${tenant().tenantId}/v2.0'\n" in text
 
 
 # Network
@@ -404,6 +579,35 @@ def test_private_endpoints_come_with_zones_and_without_public_access(deployed: D
         "Microsoft.Storage/storageAccounts": "Disabled" if network else "Enabled",
         "Microsoft.ServiceBus/namespaces": "Disabled" if network and premium else "Enabled",
     }
+    rules = deployed.one("Microsoft.Storage/storageAccounts").properties["networkAcls"]
+    assert rules["defaultAction"] == ("Deny" if network else "Allow")
+
+
+ZONES = {
+    "Sql": ("Microsoft.DocumentDB/databaseAccounts/cosmos-uniquestring0", "privatelink.documents.azure.com"),
+    "blob": (
+        "Microsoft.Storage/storageAccounts/stuniquestring0",
+        "<privatelink.blob.<environment().suffixes.storage>>",  # known to the deployment's own cloud alone
+    ),
+    "namespace": ("Microsoft.ServiceBus/namespaces/sbns-uniquestring0", "privatelink.servicebus.windows.net"),
+}
+"""Service and zone of each part that is reached privately; a zone of any other name is simply never asked."""
+
+
+def test_each_private_endpoint_leads_to_its_service_and_is_found_by_its_zone(everything: Deployment) -> None:
+    endpoints = everything.of("Microsoft.Network/privateEndpoints")
+    groups = everything.of("Microsoft.Network/privateEndpoints/privateDnsZoneGroups")
+
+    assert len(endpoints) == len(groups) == len(ZONES)
+    for endpoint, group in zip(endpoints, groups, strict=True):
+        (connection,) = endpoint.properties["privateLinkServiceConnections"]
+        (config,) = group.properties["privateDnsZoneConfigs"]
+        service, zone = ZONES[connection["properties"]["groupIds"][0]]
+        assert str(group.name) == f"{endpoint.name}/default"
+        assert without_group(connection["properties"]["privateLinkServiceId"]) == f"<id>/{service}"
+        found = without_group(config["properties"]["privateDnsZoneId"])
+        assert found == f"<id>/Microsoft.Network/privateDnsZones/{zone}"
+        assert endpoint.properties["subnet"]["id"].endswith("/subnets/endpoints")
 
 
 def test_the_app_runs_in_a_delegated_subnet_of_its_own(deployed: Deployment, case: str) -> None:
@@ -417,11 +621,73 @@ def test_the_app_runs_in_a_delegated_subnet_of_its_own(deployed: Deployment, cas
     assert subnet.endswith("/subnets/app")
     assert subnets["app"]["delegations"][0]["properties"]["serviceName"] == "Microsoft.App/environments"
     assert "delegations" not in subnets["endpoints"]
+    assert int(subnets["app"]["addressPrefix"].partition("/")[2]) <= 27  # smaller ones are refused
     assert "_" not in "".join(subnets)
     assert subnets["app"]["addressPrefix"] != subnets["endpoints"]["addressPrefix"]
 
 
+def test_subnets_are_made_one_after_the_other(root: Path) -> None:
+    """Two writes to one network at a time make one of them fail, on some days."""
+    subnet = evaluate.read(root / "infra/app/network.bicep", root).of_kind("resource")["endpointSubnet"]
+
+    assert "appSubnet" in set(evaluate.used_names(subnet.value))
+
+
 # Monitoring
+
+WINDOWS = {60, 300, 600, 900, 1800, 2700, 3600, 7200, 10_800, 14_400, 18_000, 21_600, 86_400, 172_800}
+"""Those that a rule on logs may have, in seconds."""
+
+METRICS = {
+    "dead-letter": ("DeadletteredMessages", "Maximum", 0, "EntityName", "*"),
+    "quarantine-depth": ("ActiveMessages", "Maximum", 0, "EntityName", "quarantine-2"),
+    "queue-size": ("Size", "Maximum", 3_758_096_384, "EntityName", "*"),  # 70 % of 5120 MB
+    "bus-throttled": ("ThrottledRequests", "Total", 0, "EntityName", "*"),
+    "bus-errors": ("ServerErrors", "Total", 10, "EntityName", "*"),
+    "database-throttled": ("TotalRequests", "Count", 20, "StatusCode", "429"),
+}
+
+
+def test_metric_alerts_ask_for_what_their_names_say(everything: Deployment) -> None:
+    """Names, aggregations and dimensions are plain texts, and a misspelt key of a criterion is dropped silently."""
+    rules = {name: one for name, one in alerts(everything).items() if "metricAlerts" in one.type}
+    shape = {
+        "name", "criterionType", "metricNamespace", "metricName", "timeAggregation", "operator", "threshold",
+        "dimensions",
+    }  # fmt: skip
+
+    assert set(rules) == {*METRICS, "stalled-orders", "stalled-ledger", "stalled-ledger-entries"}
+    for name, rule in rules.items():
+        criteria = rule.properties["criteria"]
+        assert criteria["odata.type"] == "Microsoft.Azure.Monitor.SingleResourceMultipleMetricCriteria"
+        for criterion in criteria["allOf"]:
+            assert set(criterion) == shape, name
+            (dimension,) = criterion["dimensions"]
+            assert (set(dimension), dimension["operator"]) == ({"name", "operator", "values"}, "Include")
+            assert f"/{criterion['metricNamespace']}/" in rule.properties["scopes"][0], name
+    for name, expected in METRICS.items():
+        (criterion,) = rules[name].properties["criteria"]["allOf"]
+        (dimension,) = criterion["dimensions"]
+        found = (*(criterion[key] for key in ("metricName", "timeAggregation", "threshold")), dimension["name"])
+        assert (*found, *dimension["values"]) == expected, name
+        assert criterion["operator"] == "GreaterThan"
+
+
+def test_log_alerts_count_the_rows_of_their_own_query(root: Path, default: Deployment) -> None:
+    for name, one in alerts(default).items():
+        if "scheduledQueryRules" not in one.type:
+            continue
+        (criterion,) = one.properties["criteria"]["allOf"]
+        assert set(criterion) == {"query", "timeAggregation", "operator", "threshold", "failingPeriods"}, name
+        counted = (criterion["timeAggregation"], criterion["operator"], criterion["threshold"])
+        assert counted == ("Count", "GreaterThan", 0), name
+        text = (root / "infra" / "alerts" / f"{name}.kql").read_text(encoding="utf-8")
+        assert re.fullmatch(r"\d+".join(map(re.escape, re.split(r"\{\{\w+\}\}", text))), criterion["query"]), name
+        assert seconds_of(one.properties["windowSize"]) in WINDOWS, name
+
+
+def test_a_sweep_is_missed_after_a_quarter_of_an_hour(default: Deployment) -> None:
+    assert alerts(default)["no-sweep"].properties["windowSize"] == "PT15M"
 
 
 def alerts(deployment: Deployment) -> dict[str, Found]:
@@ -438,7 +704,9 @@ def test_every_alert_has_severity_missing_data_rule_and_runbook(root: Path, ever
         assert match is not None, name
         assert match[1] in headings, name
         assert alert.properties["severity"] in (1, 2, 3)
-        assert alert.properties["actions"], name
+        actions: Any = alert.properties["actions"]  # a list in one kind of rule, an object in the other
+        groups = actions["actionGroups"] if "actionGroups" in actions else [one["actionGroupId"] for one in actions]
+        assert [group.rpartition("/")[2] for group in groups] == ["ag-uniquestring0"], name
 
 
 def test_every_runbook_has_its_alert(root: Path, everything: Deployment) -> None:
@@ -510,6 +778,17 @@ def test_diagnostics_have_a_scope_and_a_workspace(default: Deployment) -> None:
     assert len({one.scope for one in found}) == len(found) == 3
     assert all(one.scope and one.properties["workspaceId"] for one in found)
     assert not any("retentionPolicy" in json.dumps(one.properties) for one in found)
+    assert {
+        (one.module, item.get("categoryGroup") or item.get("category"), item["enabled"])
+        for one in found
+        for item in (*one.properties.get("logs", ()), *one.properties["metrics"])
+    } == {
+        ("diagnostics", "allLogs", True),
+        ("diagnostics", "AllMetrics", True),
+        ("diagnostics", "ControlPlaneRequests", True),
+        ("diagnostics", "DataPlaneRequests", False),  # a log line a request: a parameter, since it costs
+        ("diagnostics", "Requests", True),
+    }
 
 
 def test_the_budget_tells_whom_it_was_told_to(root: Path, default: Deployment, everything: Deployment) -> None:
@@ -531,6 +810,21 @@ def test_the_workbook_is_filled_in(default: Deployment) -> None:
     assert "{{" not in workbook.properties["serializedData"]
     assert content["version"] == workbook.properties["version"] == "Notebook/1.0"
     assert {1, 3, 9, 10} == {item["type"] for item in content["items"]}
+    shown = {
+        (metric["metric"], metric["splitBy"])
+        for item in content["items"]
+        if item["type"] == 10
+        for metric in item["content"]["metrics"]
+    }
+    bus, database = "microsoft.servicebus/namespaces--", "microsoft.documentdb/databaseaccounts--"
+    assert shown == {
+        (f"{bus}ActiveMessages", "EntityName"),
+        (f"{bus}DeadletteredMessages", "EntityName"),
+        (f"{bus}CompleteMessage", "EntityName"),
+        (f"{bus}IncomingRequests", "EntityName"),
+        (f"{database}TotalRequests", "StatusCode"),
+        (f"{database}TotalRequestUnits", "CollectionName"),
+    }
 
 
 # Text

@@ -61,6 +61,10 @@ SEEDED = [
     ("host.maxConcurrentCallsPerSession", 2, "calls (D35)"),
     ("host.autoCompleteMessages", False, "settlement"),  # D37
     ("host.retry", {"strategy": "fixedDelay"}, "retries (R60)"),
+    ("host.version", "3.0", "host"),
+    ("host.extensionBundle", {"id": "Microsoft.Azure.Functions.ExtensionBundle", "version": "[3.*, 4.0.0)"}, "host"),
+    ("host.telemetryMode", None, "host"),
+    ("host.applicationInsights", {"samplingSettings": {"isEnabled": True}}, "host"),
     ("queue.orders.requiresSession", False, "queue (C26, R72)"),
     ("queue.ledger.requiresDuplicateDetection", False, "queue (C26, R72)"),
     ("queue.quarantine.deadLetteringOnMessageExpiration", False, "queue (C26, R72)"),
@@ -164,6 +168,10 @@ def test_a_value_that_is_no_string_is_found(parsed: Sources, value: object, show
         ({"options": {"is_sessions_enabled": "False"}}, "trigger (D35)"),
         ({"options": {"cardinality": "func.Cardinality.MANY"}}, "trigger (D35)"),
         ({"options": {}}, "trigger (D35)"),
+        ({"options": {"connection": "'ServiceBus'"}}, "trigger (R69)"),
+        ({"options": {"queue_name": "'orders'"}}, "trigger (R69)"),
+        ({"options": {"queue_name": "'%Queues__Orders%'"}}, "trigger (R69)"),
+        ({"options": {"schedule": "'%SWEEP_CRON%'"}}, "trigger (R69)"),
     ],
 )
 def test_a_wrong_trigger_is_found(parsed: Sources, change: dict[str, object], rule: str) -> None:

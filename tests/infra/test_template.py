@@ -24,6 +24,7 @@ def test_azure_yaml_is_what_azd_reads(root: Path) -> None:
         {"servces": {}},
         {"services": {"app": {"project": ".", "host": "functions", "language": "python"}}},
         {"services": {"app": {"project": ".", "host": "function", "language": "python", "remotebuild": True}}},
+        {"services": {"app": {"project": ".", "host": "function", "language": "python", "remoteBuild": False}}},
         {"services": {}},
         {"hooks": {"postprovison": {"shell": "sh", "run": "x"}}},
         {"hooks": {"postprovision": {"shell": "bash", "run": "x"}}},
@@ -35,6 +36,17 @@ def test_azure_yaml_is_what_azd_reads(root: Path) -> None:
 )
 def test_a_mistake_in_azure_yaml_is_found(root: Path, change: dict[str, Any]) -> None:
     assert list(template.azure_yaml({**template.load_yaml(root / "azure.yaml"), **change}))
+
+
+def test_azd_finds_the_template_and_knows_its_keys(root: Path) -> None:
+    document = template.load_yaml(root / "azure.yaml")
+    folder, module = root / document["infra"]["path"], document["infra"]["module"]
+    version = re.fullmatch(r">= (\d+)\.(\d+)\.(\d+)", document["requiredVersions"]["azd"])
+
+    assert (folder / f"{module}.bicep").is_file()
+    assert (folder / f"{module}.parameters.json").is_file()
+    assert version is not None
+    assert tuple(map(int, version.groups())) >= (1, 23, 5)  # the first that knows remoteBuild
 
 
 def test_the_service_name_is_that_of_the_tag(root: Path) -> None:
@@ -49,13 +61,19 @@ def test_hooks_run_what_is_there(root: Path) -> None:
         assert (root / hook["run"].split()[1]).is_file()
 
 
+def test_azd_offers_its_list_of_regions(root: Path) -> None:
+    text = (root / "infra/main.bicep").read_text(encoding="utf-8")
+
+    assert "@metadata({ azd: { type: 'location' } })\nparam location string\n" in text
+
+
 def test_every_parameter_is_mapped_with_its_default(root: Path) -> None:
     assert list(template.parameters(root)) == []
 
 
 @pytest.fixture
 def copy(root: Path, tmp_path: Path) -> Path:
-    for name in ("infra", ".github"):
+    for name in ("infra", ".github", ".devcontainer"):
         shutil.copytree(root / name, tmp_path / name)
     for name in ("dev.py", "requirements.txt", "azure.yaml"):
         shutil.copy(root / name, tmp_path)
@@ -117,6 +135,9 @@ def test_versions_of_python_are_the_same_everywhere(root: Path) -> None:  # R73
         (".github/workflows/ci.yml", '["3.11", "3.12", "3.13"]', '["3.12", "3.13"]'),
         ("dev.py", "((3, 13), (3, 12), (3, 11))", "((3, 14), (3, 13), (3, 12), (3, 11))"),
         ("requirements.txt", "azure-functions==2", "azure-functions-two==2"),
+        ("requirements.txt", "< '3.13'", "< '3.12'"),
+        ("requirements.txt", "azure-functions==2", "azure-functions==1"),
+        (".devcontainer/devcontainer.json", "python:3.12-", "python:3.11-"),
     ],
 )
 def test_a_version_that_moved_alone_is_found(copy: Path, file: str, old: str, new: str) -> None:
@@ -158,6 +179,8 @@ def test_workflows_are_pinned_and_have_least_permissions(root: Path) -> None:
         ("actions/checkout@08c6903cd8c0fde910a37f88322edcfb5dd907a8", "actions/checkout@v5"),
         ("vars.AZURE_TENANT_ID", "secrets.AZURE_TENANT_ID"),
         ("permissions: {}\n", ""),
+        ("--federated-credential-provider github", '--client-secret "$X"'),
+        ("azd provision --no-prompt", "azd up --no-prompt"),
     ],
 )
 def test_a_loose_workflow_is_found(copy: Path, old: str, new: str) -> None:
