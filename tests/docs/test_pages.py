@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import importlib.util
+import io
 import pkgutil
 import re
-import subprocess
+import runpy
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -110,20 +113,30 @@ def unknown_options(module: str, words: list[str]) -> Iterator[str]:
 @functools.cache
 def options_of(module: str) -> frozenset[str]:
     """The options that a module's own help names, those of its commands included."""
-    told = subprocess.run(
-        [sys.executable, "-m", module, "--help"], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
-    ).stdout
-    for group in re.findall(r"\{([\w,-]+)\}", told)[:1]:
-        for command in group.split(","):
-            more = subprocess.run(
-                [sys.executable, "-m", module, command, "--help"], cwd=ROOT, capture_output=True, text=True, check=False
-            )
-            told += more.stdout
-            for below in re.findall(r"\{([\w,-]+)\}", more.stdout)[:1]:
-                for last in below.split(","):
-                    words = [sys.executable, "-m", module, command, last, "--help"]
-                    told += subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    told = help_of(module)
+    for command in commands_in(told):
+        more = help_of(module, command)
+        told += more + "".join(help_of(module, command, below) for below in commands_in(more))
     return frozenset(re.findall(r"--[a-z][a-z-]*", told))
+
+
+def commands_in(told: str) -> list[str]:
+    found = re.search(r"\{([\w,-]+)\}", told)
+    return found[1].split(",") if found else []
+
+
+def help_of(module: str, *words: str) -> str:
+    """What `python -m module words --help` says; in this process, since there are dozens."""
+    told = io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(told),
+        contextlib.suppress(SystemExit),
+        warnings.catch_warnings(action="ignore", category=RuntimeWarning),  # a test may have imported it already
+    ):
+        patch.setattr(sys, "argv", [module, *words, "--help"])
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    return told.getvalue()
 
 
 def is_module(name: str) -> bool:
