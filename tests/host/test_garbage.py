@@ -144,6 +144,7 @@ async def test_garbage_on_every_port_keeps_nobody_from_being_served(
             (message,) = await receiver.receive_messages(1, max_wait_time=10)
             assert message.message_id == str(number)
             await receiver.complete_message(message)
+            await receiver.session.renew_lock()
 
         async def create(number: int) -> None:
             await orders.create_item({"id": str(number), "orderId": str(number)})
