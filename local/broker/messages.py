@@ -63,11 +63,14 @@ class ReceivedMessage:
     reply_to_session_id: str | None = None
     partition_key: str | None = None
     scheduled_at: float | None = None
+    delivery_annotations: Mapping[object, Encoded] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
         """Bytes that count against the entity's limit."""
-        annotations = sum(len(value) + 24 for value in self.annotations.values())
+        annotations = sum(
+            len(value) + 24 for each in (self.annotations, self.delivery_annotations) for value in each.values()
+        )
         bare = len(self.properties) + len(self.application_properties_map) + len(self.body_sections) + len(self.footer)
         return annotations + bare
 
@@ -143,11 +146,7 @@ def parse_message(data: bytes) -> ReceivedMessage:
         else:
             found[code] = value
     header = codec.raw_items(found.get(_HEADER, b"\x45"))
-    annotations = {
-        key: value
-        for key, value in codec.raw_map(found.get(_MESSAGE_ANNOTATIONS, b"\xc1\x01\x00")).items()
-        if key not in _SERVICE_OWNED
-    }
+    annotations = _senders_own(found.get(_MESSAGE_ANNOTATIONS))
     fields = [codec.decode_one(item) for item in codec.raw_items(found.get(_PROPERTIES, b"\x45"))]
     return ReceivedMessage(
         durable=_at(header, 0),
@@ -166,8 +165,9 @@ def parse_message(data: bytes) -> ReceivedMessage:
         to=_text(fields, _TO),
         reply_to=_text(fields, _REPLY_TO),
         reply_to_session_id=_text(fields, _REPLY_TO_GROUP_ID),
-        partition_key=_annotation(annotations, "x-opt-partition-key", str),
+        partition_key=_partition_key(annotations),
         scheduled_at=_scheduled(annotations),
+        delivery_annotations=_senders_own(found.get(_DELIVERY_ANNOTATIONS)),
     )
 
 
@@ -227,9 +227,12 @@ def encode_message(
     ttl = codec.NULL if ttl_seconds is None else codec.uint(min(round(ttl_seconds * 1000), 2**32 - 1))
     header = [message.durable, message.priority, ttl, codec.NULL, codec.uint(delivery_count)]
     sections: list[bytes] = [codec.described(_HEADER, codec.encode_list(header))]
+    # AMQP means these for one hop; the service passes the sender's on, and the tests of its Python client count on it.
+    delivery_annotations: dict[object, object] = dict(message.delivery_annotations)
     if lock_token is not None:
-        token = codec.encode_map({Symbol("x-opt-lock-token"): lock_token})
-        sections.append(codec.described(_DELIVERY_ANNOTATIONS, token))
+        delivery_annotations[Symbol("x-opt-lock-token")] = lock_token
+    if delivery_annotations:
+        sections.append(codec.described(_DELIVERY_ANNOTATIONS, codec.encode_map(delivery_annotations)))
     all_annotations: dict[object, object] = {Symbol(key): value for key, value in annotations.items()}
     all_annotations.update(message.annotations)
     sections.append(codec.described(_MESSAGE_ANNOTATIONS, codec.encode_map(all_annotations)))
@@ -313,12 +316,24 @@ def _text(fields: list[object], index: int) -> str | None:
     raise CodecError(f"property {index} is no text")
 
 
-def _annotation(annotations: Mapping[object, Encoded], name: str, kind: type[str]) -> str | None:
-    raw = annotations.get(name)
+def _senders_own(annotations: bytes | None) -> dict[object, Encoded]:
+    """An annotations section without what only the broker may say."""
+    items = {} if annotations is None else codec.raw_map(annotations)
+    return {key: value for key, value in items.items() if key not in _SERVICE_OWNED}
+
+
+def _partition_key(annotations: Mapping[object, Encoded]) -> str | None:
+    """The key's text. The Python client reads a string as bytes and, when it sends the message on, writes bytes."""
+    raw = annotations.get("x-opt-partition-key")
     value = None if raw is None else codec.decode_one(raw)
-    if value is None or isinstance(value, kind):
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError as exc:
+            raise CodecError("the annotation x-opt-partition-key is not UTF-8") from exc
+    if value is None or isinstance(value, str):
         return value
-    raise CodecError(f"the annotation {name} is no {kind.__name__}")
+    raise CodecError("the annotation x-opt-partition-key is no str")
 
 
 def _scheduled(annotations: Mapping[object, Encoded]) -> float | None:

@@ -102,6 +102,24 @@ async def test_a_message_comes_back_with_every_property(start_broker: Start) -> 
     assert [type(event) for event in broker.events] == [Sent, Settled]
 
 
+async def test_a_received_message_can_be_sent_on(start_broker: Start) -> None:
+    broker = start_broker(QueueOptions("orders", requires_session=True))
+    sent = ServiceBusMessage("x", session_id="s", partition_key="s")
+    sent.raw_amqp_message.delivery_annotations = {b"own": 3}
+    async with client_of(broker) as client, client.get_queue_sender("orders") as sender:
+        await sender.send_messages(sent)
+        async with client.get_queue_receiver("orders", session_id="s") as receiver:
+            first = await one(receiver)
+            await receiver.complete_message(first)
+            await sender.send_messages(first)
+            second = await one(receiver)
+            await receiver.complete_message(second)
+    assert [(got.partition_key, got.sequence_number) for got in (first, second)] == [("s", 1), ("s", 2)]
+    for got in (first, second):
+        assert got.raw_amqp_message.delivery_annotations is not None
+        assert got.raw_amqp_message.delivery_annotations[b"own"] == 3
+
+
 async def test_settlements_of_a_plain_queue(start_broker: Start) -> None:
     broker = start_broker(QueueOptions("plain", max_delivery_count=3))
     dead = ServiceBusSubQueue.DEAD_LETTER

@@ -81,6 +81,7 @@ def test_a_body_is_what_a_function_that_binds_bytes_gets(sections: bytes, body: 
         (section(0x73, b"\x45") * 2, "second section of code 0x73"),
         (section(0x70, codec.encode([None, None, "x"])), "ttl is no uint"),
         (section(0x72, codec.encode({Symbol("x-opt-partition-key"): 7})), "x-opt-partition-key is no str"),
+        (section(0x72, codec.encode({Symbol("x-opt-partition-key"): b"\xff"})), "x-opt-partition-key is not UTF-8"),
         (section(0x72, codec.encode({Symbol("x-opt-scheduled-enqueue-time"): 7})), "is no timestamp"),
         (section(0x70, codec.encode({})), "the header section is no list"),
         (section(0x72, codec.encode({Symbol("own"): Encoded(b"\xa1\x01\xff")})), "not UTF-8"),
@@ -134,6 +135,23 @@ def test_a_delivery_has_the_brokers_header_and_annotations_before_the_senders_se
     ours = section(0x71, codec.encode_map({Symbol("x-opt-lock-token"): token}))
     numbers = section(0x72, codec.encode_map({Symbol("x-opt-sequence-number"): codec.long(7)}))
     assert wire == header + ours + numbers + bare + footer
+
+
+def test_the_senders_delivery_annotations_are_passed_on_but_for_the_lock_token() -> None:
+    own, token = {Symbol("own"): Encoded(codec.encode("value"))}, uuid.UUID(int=9)
+    stale = {Symbol("x-opt-lock-token"): uuid.UUID(int=8)}
+    message = parse_message(section(0x71, codec.encode_map({**own, **stale})) + data(b"x"))
+    assert message.delivery_annotations == own
+    assert message.size == parse_message(section(0x72, codec.encode_map(own)) + data(b"x")).size
+    for locked, expected in ((None, {}), (token, {Symbol("x-opt-lock-token"): token})):
+        wire = encode_message(message, delivery_count=0, ttl_seconds=None, annotations={}, lock_token=locked)
+        assert section(0x71, codec.encode_map({**own, **expected})) in wire
+
+
+def test_a_partition_key_in_bytes_is_its_text() -> None:  # the Python client sends a received message on like that
+    message = parse_message(section(0x72, codec.encode_map({Symbol("x-opt-partition-key"): "tä".encode()})))
+    assert message.partition_key == "tä"
+    assert message.annotations == {"x-opt-partition-key": codec.encode("tä".encode())}
 
 
 def test_a_batch_is_the_messages_in_its_data_sections() -> None:
