@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent
 REQUIREMENTS = ROOT / "requirements-dev.txt"
 VENV_NAMED = os.environ.get("DEV_VENV") or ".venv"
-VENV_NAME = re.compile(r"\.venv[A-Za-z0-9._-]*")  # the folder is made anew when it is unusable, so it must be ours
+VENV_NAME = re.compile(r"\.venv(-[A-Za-z0-9._-]+)?")  # the folder is made anew when it is unusable, so it must be ours
 VENV = ROOT / VENV_NAMED
 STAMP = ".dev-stamp"
 
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"dev.py check: unknown argument {rest[0]!r}", file=sys.stderr)
         return USAGE
     if not VENV_NAME.fullmatch(VENV_NAMED):
-        print(f"dev.py: DEV_VENV: {VENV_NAMED!r} is no name of a folder here that begins with .venv", file=sys.stderr)
+        print(f"dev.py: DEV_VENV: {VENV_NAMED!r} is neither .venv nor .venv-NAME", file=sys.stderr)
         return USAGE
     try:
         python = prepare(VENV, REQUIREMENTS)
@@ -121,6 +121,8 @@ def from_here(arguments: Sequence[str], files: Sequence[str]) -> list[str]:
     """The arguments with the files that these options name as absolute paths."""
     absolute = list(arguments)
     for index, argument in enumerate(arguments):
+        if argument == "--":
+            break
         name, _, value = argument.partition("=")
         if value and name in files:
             absolute[index] = f"{name}={Path(value).absolute()}"
@@ -210,13 +212,30 @@ def make_venv(python: Python, venv: Path) -> None:
         raise MissingError(f"{venv} is no folder; take it away")
     if venv.is_dir() and any(venv.iterdir()) and not (venv / "pyvenv.cfg").is_file():
         raise MissingError(f"{venv} holds something else than a virtual environment; take it away")
-    shutil.rmtree(str(venv), ignore_errors=True)
+    remove_venv(venv)
     made = subprocess.run(
         [python.path, "-m", "venv", str(venv)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
     )
     if made.returncode != 0:
         output = made.stdout.decode("utf-8", "replace")
         raise MissingError(f"{python.path} -m venv {venv} failed:\n{last_lines(output.strip().splitlines())}")
+
+
+def remove_venv(venv: Path) -> None:
+    """Remove an environment. What tells that it is one goes last: the next call goes on with an interrupted removal."""
+    if not venv.exists():
+        return
+    try:
+        for each in venv.iterdir():
+            if each.name == "pyvenv.cfg":
+                continue
+            if each.is_dir() and not each.is_symlink():
+                shutil.rmtree(str(each))
+            else:
+                each.unlink()
+        shutil.rmtree(str(venv))
+    except OSError as problem:
+        raise MissingError(f"{venv} can't be removed: {problem}") from None
 
 
 def install(inside: Path, requirements: Path) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
+import psutil  # type: ignore[import-untyped]
+from azure.core.exceptions import AzureError
 from rich.console import Console
 from rich.table import Table
 
 from bench import broker, cosmos, idle, memory
 from bench.process import ServerError
+from local.demo.command import ENVIRONMENT, fail, leave
+from local.interrupt import LastingConsole, run_to_the_end
 
 Measure = Callable[[], Coroutine[Any, Any, Mapping[str, float]]]
 BENCHES: Final[Mapping[str, tuple[Measure, str]]] = {
@@ -21,7 +23,7 @@ BENCHES: Final[Mapping[str, tuple[Measure, str]]] = {
     "idle": (idle.measure, "processor share of 10,000 idle sessions"),
     "memory": (memory.measure, "memory after 1,000,000 messages beside that after 100,000 (a quarter of an hour)"),
 }
-OK, USAGE, ENVIRONMENT, INTERRUPTED = 0, 2, 3, 130
+NAME = "bench"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,16 +37,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", nargs="*", type=_name, metavar="NAME", help="which (all)")
-    console = Console()
+    console = LastingConsole()
     for name in parser.parse_args(arguments).names or BENCHES:
         measure, what = BENCHES[name]
         console.print(f"{name}: {what}", markup=False, highlight=False)
         try:
-            show(console, asyncio.run(measure()))
-        except (ServerError, OSError) as problem:
-            sys.stderr.write(f"bench: {problem}\n")
-            return ENVIRONMENT
-    return OK
+            show(console, run_to_the_end(measure()))
+        except (ServerError, OSError, AzureError, psutil.Error) as problem:
+            return fail(NAME, f"{name}: {problem}", ENVIRONMENT)
+    return 0
 
 
 def _name(text: str) -> str:
@@ -62,7 +63,4 @@ def show(console: Console, result: Mapping[str, float]) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+    leave(NAME, main)

@@ -11,12 +11,10 @@ import sys
 from collections.abc import Callable
 from typing import cast
 
-from azure.core.pipeline.transport import AioHttpTransport
-from azure.cosmos.aio import CosmosClient
-
 from local.cosmos.containers import read_containers
 from local.cosmos.http import Exchange, Response
 from local.cosmos.server import EMULATOR_KEY, CosmosServer
+from local.demo.clients import local_cosmos
 from local.stack import HERE
 
 LENGTH = re.compile(rb"content-length: *(\d+)\r\n", re.IGNORECASE)
@@ -36,8 +34,7 @@ async def recorded() -> tuple[Answers, int]:
     server.ensure(read_containers(HERE / "containers.json"))
     server.intercept = record
     await server.start()
-    endpoint = f"http://127.0.0.1:{server.port}/"
-    async with CosmosClient(endpoint, EMULATOR_KEY, transport=AioHttpTransport(use_env_settings=False)) as client:
+    async with local_cosmos(f"http://127.0.0.1:{server.port}/", EMULATOR_KEY) as client:
         orders = client.get_database_client("convoy").get_container_client("orders")
         await orders.create_item({"id": "A", "orderId": "A", "text": "x" * 400})
     await server.stop()

@@ -8,10 +8,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from azure.core.pipeline.transport import AioHttpTransport
-from azure.cosmos.aio import CosmosClient
-
 from bench.process import running, running_stack
+from local.demo.clients import local_cosmos
 
 CREATES = 3_000
 AT_ONCE = 8
@@ -26,8 +24,7 @@ async def measure(creates: int = CREATES, warm_up: int = WARM_UP) -> Mapping[str
         connection = dict(part.split("=", 1) for part in served.address["cosmosConnection"].strip(";").split(";"))
         endpoint, key = connection["AccountEndpoint"], connection["AccountKey"]
         with tempfile.TemporaryDirectory() as folder:
-            arguments = (str(Path(__file__).with_name("constant.py")), endpoint)
-            async with running(*arguments, folder=Path(folder), ready=b"http") as _:
+            async with running("-m", "bench.constant", folder=Path(folder), ready=b"http"):
                 beside = (Path(folder) / "log").read_text(encoding="utf-8").split()[0]
                 for number in range(ROUNDS):
                     ours.append(await _creates(endpoint, key, creates, warm_up, number))
@@ -36,8 +33,7 @@ async def measure(creates: int = CREATES, warm_up: int = WARM_UP) -> Mapping[str
 
 
 async def _creates(endpoint: str, key: str, count: int, warm_up: int, number: int) -> float:
-    transport = AioHttpTransport(use_env_settings=False)
-    async with CosmosClient(endpoint, key, transport=transport) as client:
+    async with local_cosmos(endpoint, key) as client:
         orders = client.get_database_client("convoy").get_container_client("orders")
 
         async def create(worker: int, share: int) -> None:
@@ -47,8 +43,9 @@ async def _creates(endpoint: str, key: str, count: int, warm_up: int, number: in
 
         await create(AT_ONCE, warm_up)
         started = time.perf_counter()
-        await asyncio.gather(*(create(worker, count // AT_ONCE) for worker in range(AT_ONCE)))
-        return count / (time.perf_counter() - started)
+        share = count // AT_ONCE
+        await asyncio.gather(*(create(worker, share) for worker in range(AT_ONCE)))
+        return share * AT_ONCE / (time.perf_counter() - started)
 
 
 DOCUMENT = {

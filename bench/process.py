@@ -16,6 +16,7 @@ import psutil  # type: ignore[import-untyped]
 
 ROOT = Path(__file__).resolve().parents[1]
 START_SECONDS = 60.0
+END_SECONDS = 10.0
 MIB = 1 << 20
 
 
@@ -77,9 +78,19 @@ async def running(*arguments: str, folder: Path, ready: bytes) -> AsyncIterator[
             await _until_ready(process, folder / "log", ready)
             yield psutil.Process(process.pid)
         finally:
-            if process.returncode is None:
-                process.terminate()
+            await _end(process)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        async with asyncio.timeout(END_SECONDS):
             await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
 
 
 async def _until_ready(process: asyncio.subprocess.Process, log: Path, ready: bytes) -> None:

@@ -24,7 +24,7 @@ from local.host.events import HostEvent
 from local.host.lines import line_of, stamped
 from local.host.watch import stamps, watch
 from local.interrupt import INTERRUPTED, on_signals
-from local.stack import HERE, Ports, Stack, StackError, check_ports
+from local.stack import HERE, PortError, Ports, Stack, check_ports
 
 OK: Final = 0
 USAGE: Final = 2
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ConfigError, HostError) as exc:
         _say(f"error: {exc}", sys.stderr)
         return USAGE
-    except (StackError, StoreError, OSError) as exc:
+    except (PortError, StoreError, OSError) as exc:
         _say(f"error: {exc}", sys.stderr)
         return ENVIRONMENT
     except KeyboardInterrupt:  # Ctrl-C before or behind the time in which the signal is handled
@@ -61,7 +61,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         add(f"--{name}-port", type=_port, default=port, metavar="N", help=f"{what} ({port}; 0: a free one)")
     add("--control-port", type=_port, default=usual.control, metavar="N", help=f"control endpoint ({usual.control})")
     add("--http-port", type=_port, default=usual.http, metavar="N", help=f"with --app: HTTP functions ({usual.http})")
-    add("--health", metavar="PATH", help="with --app: ask this path of the app once, and end with 2 if it is not well")
+    add("--health", type=_path, metavar="PATH", help="with --app: ask this once, and end with 2 if it is not well")
     add("--no-reload", action="store_true", help="with --app: don't load the app anew when a source changes")
     add("--debug", action="store_true", help="with --app: wait for a debugger on port 9091")
     options = parser.parse_args(arguments)
@@ -77,10 +77,27 @@ def _port(text: str) -> int:
     return int(text)
 
 
+def _path(text: str) -> str:
+    if not text.startswith("/"):
+        raise argparse.ArgumentTypeError(f"{text!r} does not begin with a slash")
+    return text
+
+
 async def _run(options: argparse.Namespace) -> int:
-    project = Path.cwd() if (Path.cwd() / "host.json").is_file() else HERE.parent
     stopping: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    _handle_signals(stopping)
+
+    def stop(name: str) -> None:
+        code = INTERRUPTED if name == "SIGINT" else OK
+        if stopping.done():  # asked twice: no more waiting; workers end with this process
+            os._exit(code)
+        stopping.set_result(code)
+
+    with on_signals(stop):
+        return await _serve(options, stopping)
+
+
+async def _serve(options: argparse.Namespace, stopping: asyncio.Future[int]) -> int:
+    project = Path.cwd() if (Path.cwd() / "host.json").is_file() else HERE.parent
     ports = Ports(options.amqp_port, options.admin_port, options.cosmos_port, options.http_port, options.control_port)
     check_ports(ports, without=() if options.app else ("http",))
     token = secrets.token_urlsafe(32)
@@ -94,6 +111,7 @@ async def _run(options: argparse.Namespace) -> int:
         faults=options.faults,
         consistency=options.consistency,
         debug=options.debug,
+        health=None if options.debug else options.health,  # the debugger may hold it for long
         observers=[_print_event],
     )
     async with contextlib.AsyncExitStack() as closing:
@@ -106,8 +124,6 @@ async def _run(options: argparse.Namespace) -> int:
                 await entered
             return stopping.result()
         entered.result()
-        if options.health is not None:
-            await stack.check_health(options.health)
         control = ControlServer(token, lambda: stack.host, stack.faults)
         await control.start(ports.control)
         closing.push_async_callback(control.stop)
@@ -118,16 +134,6 @@ async def _run(options: argparse.Namespace) -> int:
         code = await stopping
         _say("stopping: finishing what is in hand")
     return code
-
-
-def _handle_signals(stopping: asyncio.Future[int]) -> None:
-    def stop(name: str) -> None:
-        code = INTERRUPTED if name == "SIGINT" else OK
-        if stopping.done():  # asked twice: no more waiting; workers end with this process
-            os._exit(code)
-        stopping.set_result(code)
-
-    on_signals(stop)
 
 
 async def _publish(stack: Stack, control: ControlServer, token: str, closing: contextlib.AsyncExitStack) -> None:
@@ -179,7 +185,7 @@ async def _reload(stack: Stack, names: list[str]) -> None:
     _say(stamped(f"changed: {', '.join(names)}; loading the app anew"))
     try:
         await stack.reload_app()
-    except (ConfigError, HostError, StackError) as exc:
+    except (ConfigError, HostError, PortError) as exc:
         _say(stamped(f"error: {exc}"))
         _say(stamped("the app is not loaded; it will be when a source changes"))
 

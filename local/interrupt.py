@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final, TypeVar
 
 from rich.console import Console
@@ -16,7 +17,10 @@ INTERRUPTED: Final = 130
 
 
 class LastingConsole(Console):
-    """A console that falls silent when nobody reads it any more (`… | head`): the work goes on, the exit code tells."""
+    """A console that falls silent when nobody reads it any more (`… | head`): the work goes on, the exit code tells.
+
+    On Windows a pipe without a reader is another error, which ends the command.
+    """
 
     def on_broken_pipe(self) -> None:
         """Write no more. Rich would leave the program, from wherever the line came: here, from inside of a task."""
@@ -34,32 +38,41 @@ def run_to_the_end(coroutine: Coroutine[Any, Any, T]) -> T:
 
     Raises: KeyboardInterrupt, when it was ended so.
     """
+    asked: list[str] = []
     try:
-        return asyncio.run(_handled(coroutine))
+        return asyncio.run(_handled(coroutine, asked))
     except asyncio.CancelledError:
+        if not asked:
+            raise
         raise KeyboardInterrupt from None
 
 
-async def _handled(coroutine: Coroutine[Any, Any, T]) -> T:
+async def _handled(coroutine: Coroutine[Any, Any, T], asked: list[str]) -> T:
     task = asyncio.ensure_future(coroutine)
 
-    def end(_: str) -> None:
-        if task.cancelling():
+    def end(name: str) -> None:
+        asked.append(name)
+        if len(asked) > 1:
             os._exit(INTERRUPTED)  # worker processes end with this one
         task.cancel()
 
-    on_signals(end)
-    return await task
+    with on_signals(end):
+        return await task
 
 
-def on_signals(call: Callable[[str], None]) -> None:
-    """Let the running loop make a call with the name of each signal that asks this process to end."""
+@contextlib.contextmanager
+def on_signals(call: Callable[[str], None]) -> Iterator[None]:
+    """Let the running loop make a call with the name of each signal that asks this process to end, in this block."""
     loop = asyncio.get_running_loop()
-    for name in ("SIGINT", "SIGTERM", "SIGBREAK"):
-        number = getattr(signal, name, None)
-        if number is None:
-            continue
-        try:
-            loop.add_signal_handler(number, call, name)
-        except NotImplementedError:  # Windows
-            signal.signal(number, lambda *_, name=name: loop.call_soon_threadsafe(call, name))
+    with contextlib.ExitStack() as back:
+        for name in ("SIGINT", "SIGTERM", "SIGBREAK"):
+            number = getattr(signal, name, None)
+            if number is None:
+                continue
+            try:
+                loop.add_signal_handler(number, call, name)
+                back.callback(loop.remove_signal_handler, number)
+            except NotImplementedError:  # Windows
+                before = signal.signal(number, lambda *_, name=name: loop.call_soon_threadsafe(call, name))
+                back.callback(signal.signal, number, before)
+        yield

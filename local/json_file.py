@@ -18,6 +18,8 @@ def read_object(path: Path, *, are_comments_allowed: bool = False) -> dict[str, 
 
     Raises: ConfigError.
     """
+    if path.is_dir():  # what reading it says differs from system to system
+        raise ConfigError(path.name, "", "is a folder")
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:

@@ -20,7 +20,6 @@ import contextlib
 import errno
 import http
 import os
-import re
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +34,6 @@ from local.broker.entities import read_entities
 from local.broker.server import BrokerServer
 from local.broker.service import BrokerService
 from local.config import read_local_settings
-from local.config_errors import ConfigError
 from local.cosmos.containers import read_containers
 from local.cosmos.server import EMULATOR_KEY, CosmosServer
 from local.faults.broker import BrokerPlug
@@ -45,25 +43,17 @@ from local.faults.reading import Plan, read_faults
 from local.host.errors import HostError
 from local.host.events import HostEvent
 from local.host.host import FunctionsHost
+from local.pointing import FILE, bus, database, pointed
 
 HERE: Final = Path(__file__).resolve().parent
 KEY_NAME: Final = "RootManageSharedAccessKey"
 KEY: Final = "SAS_KEY_VALUE"
 DEBUG_PORT: Final = 9091
-
-_EMULATOR_BUS: Final = re.compile(r"(?:^|;)\s*UseDevelopmentEmulator\s*=\s*true", re.IGNORECASE)
-_LOOPBACK_COSMOS: Final = re.compile(r"AccountEndpoint\s*=\s*https?://(localhost|127\.0\.0\.1|\[::1\])", re.IGNORECASE)
-_REAL: Final = re.compile(
-    r"Endpoint\s*=\s*sb://(?!.*UseDevelopmentEmulator\s*=\s*true)|"
-    r"AccountEndpoint\s*=\s*https?://(?!localhost|127\.0\.0\.1|\[::1\])",
-    re.IGNORECASE | re.DOTALL,
-)
-_IDENTITY: Final = ("__fullyQualifiedNamespace", "__accountEndpoint")
-_NOT_HERE: Final = "names a real account, and this stack has its own broker and database; for that one use `func start`"
+HEALTH_SECONDS: Final = 30.0  # to answer: a first request imports and connects
 
 
-class StackError(Exception):
-    """The stack can't start: the environment is to blame, and the message says what of it."""
+class PortError(Exception):
+    """A port is taken or not allowed; the message says which, and what wants it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +86,8 @@ class Stack:
 
     The app's settings are those of local.settings.json, overridden by the environment; connection strings of emulators
     in them become the stack's own, whatever ports it has. `observers` are told what the app's host does. `faults` is a
-    file of rules to start with; `self.faults` arms others.
+    file of rules to start with; `self.faults` arms others. `health` is a path of the app that is asked once, so that a
+    wrong setting is named before a message meets it; an app without such a path is not judged.
     """
 
     def __init__(
@@ -113,6 +104,7 @@ class Stack:
         settings: Mapping[str, str] | None = None,
         instances: int = 1,
         debug: bool = False,
+        health: str | None = None,
         observers: Sequence[Callable[[HostEvent], None]] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -132,6 +124,7 @@ class Stack:
         self._settings = dict(settings or {})
         self._instances = instances
         self._debug = debug
+        self._health = health
         self._observers = list(observers)
         self._clock = clock
         self._closing = contextlib.AsyncExitStack()
@@ -140,9 +133,9 @@ class Stack:
         """Start everything, or nothing.
 
         Raises:
-            StackError: a port is taken or not allowed.
+            PortError: a port is taken or not allowed.
             ConfigError: a file is wrong.
-            HostError: the function app, or what it needs, is wrong.
+            HostError: the function app, or what it needs, is wrong, or it says that it is not well.
         """
         unused = () if self._app else ("http",)
         check_ports(self.ports, without=("control", *unused))
@@ -192,6 +185,8 @@ class Stack:
         self.host.observers.extend(self._observers)
         await self.host.start()
         self._closing.push_async_callback(self.host.stop)
+        if self._health is not None:
+            await self._check_health(self._health)
 
     async def reload_app(self) -> None:
         """Load the app anew, with settings and host.json as they are now; raises what entering raises."""
@@ -231,16 +226,13 @@ class Stack:
         """Where the app's HTTP functions are, without the route prefix; None without the app."""
         return None if self.host is None else f"http://127.0.0.1:{self.host.http_port}"
 
-    async def check_health(self, path: str) -> None:
-        """Ask the app whether it is well, so that a wrong setting is named before a message meets it.
-
-        An app without such a path is not judged.
-
-        Raises:
-            HostError: with what it answers.
-        """
+    async def _check_health(self, path: str) -> None:
+        timeout = aiohttp.ClientTimeout(total=HEALTH_SECONDS)
         try:
-            async with aiohttp.ClientSession() as session, session.get(f"{self.http_url}{path}") as answer:
+            async with (
+                aiohttp.ClientSession(timeout=timeout) as session,
+                session.get(f"{self.http_url}{path}") as answer,
+            ):
                 status, text = answer.status, await answer.text(errors="replace")
         except (aiohttp.ClientError, TimeoutError) as exc:
             raise HostError(f"the app is not well: GET {path}: {exc!r}") from exc
@@ -248,24 +240,13 @@ class Stack:
             raise HostError(f"the app is not well: GET {path}: {status} {text[:500]}")
 
     def environment(self) -> dict[str, str]:
-        """The app's settings: the file's, overridden by the environment, pointed at this stack.
+        """The app's settings, pointed at this stack (`local/pointing.py`).
 
-        Refuses what would make this stack feed an app that writes to a real account: settings of one in the file, or an
-        environment that points at one what the file points at an emulator.
+        Raises: ConfigError, where one of them ends elsewhere.
         """
-        values = read_local_settings(self.project / "local.settings.json")
-        for name, value in values.items():
-            if _REAL.search(value) or name.endswith(_IDENTITY):
-                raise ConfigError("local.settings.json", f"Values.{name}", _NOT_HERE)
-        merged = {**values, **os.environ, **self._settings}
-        ours = ((_EMULATOR_BUS, self.service_bus_connection), (_LOOPBACK_COSMOS, self.cosmos_connection))
-        for name in values.keys() | self._settings.keys():
-            for pattern, own in ours:
-                if pattern.search(values.get(name, "") or self._settings.get(name, "")):
-                    if not pattern.search(merged[name]):
-                        raise StackError(f"setting {name}: the environment points it away from this stack; unset it")
-                    merged[name] = own
-        return merged
+        values = read_local_settings(self.project / FILE)
+        ours = (bus(self.service_bus_connection), database(self.cosmos_connection))
+        return pointed(values, os.environ, self._settings, ours)
 
 
 def check_ports(ports: Ports, *, without: Sequence[str] = ()) -> None:
@@ -282,4 +263,4 @@ def check_ports(ports: Ports, *, without: Sequence[str] = ()) -> None:
                 probe.listen(1)
             except OSError as exc:
                 reason = "is taken" if exc.errno == errno.EADDRINUSE else f"can't be used ({exc.strerror})"
-                raise StackError(f"port {port} {reason}; {_WANTS[each.name]} wants it") from None
+                raise PortError(f"port {port} {reason}; {_WANTS[each.name]} wants it") from None

@@ -16,7 +16,7 @@ from local.config_errors import ConfigError
 from local.cosmos.store import StoreError
 from local.host.errors import HostError
 from local.interrupt import INTERRUPTED, run_to_the_end
-from local.stack import StackError
+from local.stack import PortError
 
 Result = TypeVar("Result")
 
@@ -51,7 +51,7 @@ def conclude(
         result = run_to_the_end(work)
     except (ConfigError, HostError) as problem:
         return fail(name, str(problem), USAGE)
-    except (StackError, StoreError, OSError, AzureError) as problem:
+    except (PortError, StoreError, OSError, AzureError) as problem:
         return fail(name, str(problem), ENVIRONMENT)
     members, is_proven = tell(result)
     if report is not None:

@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from azure.core.pipeline.transport import AioHttpTransport
 from azure.cosmos.aio import CosmosClient, DatabaseProxy
 from azure.servicebus import ServiceBusReceivedMessage, ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
@@ -46,11 +45,6 @@ class Names:
 
 def _setting(name: str) -> str:
     return name.replace("-", "_").upper()
-
-
-def local_cosmos(endpoint: str, key: str) -> CosmosClient:
-    """A client of this machine's own server, past any proxy that the environment names for the world outside."""
-    return CosmosClient(endpoint, key, transport=AioHttpTransport(use_env_settings=False))
 
 
 async def unfinished(cosmos: CosmosClient, names: Names) -> int:

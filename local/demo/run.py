@@ -15,14 +15,15 @@ from azure.cosmos.aio import CosmosClient
 from azure.servicebus.aio import ServiceBusClient
 from rich.console import Console
 
+from local.demo.clients import local_cosmos
 from local.demo.expect import Expectation, expect, must_be_refused
-from local.demo.gather import Names, gather, local_cosmos, unfinished
+from local.demo.gather import Names, gather, unfinished
 from local.demo.lines import ROLES, Line, Sending, plan, total
 from local.demo.report import Tally, Watch
 from local.demo.sending import QueueSender
 from local.demo.verify import EndState, Verdict, verify
 from local.host.events import HostEvent, LogLine
-from local.stack import Ports, Stack, StackError, check_ports
+from local.stack import PortError, Ports, Stack, check_ports
 
 DUPLICATE_WINDOW_SECONDS = 5.0  # of local/Config.json; the copies of round 1 go out behind it
 KILLS = 3
@@ -46,7 +47,8 @@ class Result:
 async def run(lines: Sequence[Line], seed: int, console: Console, project: Path | None = None) -> Result:
     """Run the input through the app and prove the outcome.
 
-    Raises: ConfigError, HostError (settings or the app are wrong), StackError, OSError (the environment is).
+    Raises: ConfigError, HostError (settings or the app are wrong), PortError, OSError (the
+    environment is).
     """
     started = time.monotonic()
     tally = Tally()
@@ -66,15 +68,11 @@ async def run(lines: Sequence[Line], seed: int, console: Console, project: Path 
             killer.consider()
 
     console.print(f"{total(lines)} messages in {len(lines)} lines; starting the stack and the app", markup=False)
-    # The app's own payment provider is not part of what the input says; the demo runs without one.
-    stack = Stack(project, app=True, ports=ports_to_use(), observers=[on_event], settings={"PAYMENTS_URL": ""})
     async with AsyncExitStack() as running:
         try:
-            await running.enter_async_context(stack)
-        except (StackError, OSError):  # somebody took a port since it was looked at
-            stack = Stack(project, app=True, ports=Ports.free(), observers=[on_event], settings={"PAYMENTS_URL": ""})
-            await running.enter_async_context(stack)
-        await stack.check_health(HEALTH)
+            stack = await running.enter_async_context(_stack(project, ports_to_use(), on_event))
+        except (PortError, OSError):  # somebody took one since it was looked at
+            stack = await running.enter_async_context(_stack(project, Ports.free(), on_event))
         killer.stack = stack
         orders = len({line.session_id for line in lines if line.role == "orders" and line.number not in foreseen})
         watch = Watch(console, tally, sent=total(lines) - _copies(lines, foreseen), handled=deliveries, orders=orders)
@@ -96,13 +94,18 @@ async def run(lines: Sequence[Line], seed: int, console: Console, project: Path 
     return Result(tally, verdict, time.monotonic() - started, expectation, end)
 
 
+def _stack(project: Path | None, ports: Ports, on_event: Callable[[HostEvent], None]) -> Stack:
+    """Make the stack. The app's payment provider is not part of what the input says; the demo runs without one."""
+    return Stack(project, app=True, ports=ports, observers=[on_event], settings={"PAYMENTS_URL": ""}, health=HEALTH)
+
+
 def ports_to_use() -> Ports:
     """Take the usual ports, and a free one for each that somebody else has."""
     ports = Ports()
     for each in fields(Ports):
         try:
             check_ports(replace(Ports.free(), **{each.name: getattr(ports, each.name)}))
-        except StackError:
+        except PortError:
             ports = replace(ports, **{each.name: 0})
     return ports
 

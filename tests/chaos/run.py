@@ -14,10 +14,11 @@ from pathlib import Path
 from azure.cosmos.aio import CosmosClient
 from azure.servicebus.aio import ServiceBusClient
 
+from local.demo.clients import local_cosmos
 from local.demo.expect import Expectation, expect
-from local.demo.gather import Names, gather, local_cosmos, unfinished
+from local.demo.gather import Names, gather, unfinished
 from local.demo.report import Tally
-from local.demo.run import waiting
+from local.demo.run import HEALTH, waiting
 from local.demo.verify import EndState, Verdict, Violation, verify
 from local.faults import Service
 from local.host.events import HostEvent, InvocationEnded, LogLine, Outcome, WorkerDied
@@ -124,7 +125,7 @@ async def run(
 ) -> Result:
     """Run the app under the plan, and prove what came out.
 
-    Raises: ConfigError, HostError (settings or the app are wrong), StackError, OSError (the environment is).
+    Raises: ConfigError, HostError (settings or the app are wrong), PortError, OSError (the environment is).
     """
     started = time.monotonic()
     watched = Watched()
@@ -135,6 +136,7 @@ async def run(
         instances=INSTANCES,
         observers=[watched],
         settings={"PAYMENTS_URL": "", **(settings or {})},  # the expectation is that of an app without a provider
+        health=HEALTH,
     )
     async with stack:
         names = Names.of(stack.environment())

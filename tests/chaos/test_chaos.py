@@ -304,3 +304,14 @@ async def test_an_interrupted_run_ends_with_130() -> None:
             process.kill()
             await process.wait()
     assert (process.returncode, said.decode().strip()) == (130, "chaos: interrupted")
+
+
+async def test_a_wrong_setting_is_named_before_any_traffic() -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.chaos", cwd=PROJECT, stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE, env={**os.environ, "POISON_AFTER_DELIVERIES": "x"},
+    )  # fmt: skip
+    async with asyncio.timeout(60):
+        _, said = await process.communicate()
+    assert process.returncode == 2
+    assert "POISON_AFTER_DELIVERIES" in said.decode()

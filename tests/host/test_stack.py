@@ -23,7 +23,7 @@ from azure.servicebus.aio import ServiceBusClient
 from local import runfile
 from local.config_errors import ConfigError
 from local.host.events import HostEvent, InvocationEnded
-from local.stack import Ports, Stack, StackError
+from local.stack import PortError, Ports, Stack
 from tests.host.conftest import APPS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -86,36 +86,22 @@ async def test_the_app_s_settings_point_at_the_stack(project: Path, monkeypatch:
         assert environment["Bus"] == stack.service_bus_connection
         assert environment["Db"] == stack.cosmos_connection
         assert (environment["OTHER"], environment["BOTH"], environment["EXTRA"]) == ("file", "environment", "1")
-        monkeypatch.setenv("Bus", "Endpoint=sb://real.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=v")
-        with pytest.raises(StackError, match="setting Bus"):
-            stack.environment()
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("Bus", "Endpoint=sb://real.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=v"),
-        ("Bus__fullyQualifiedNamespace", "real.servicebus.windows.net"),
-        ("Db", "AccountEndpoint=https://real.documents.azure.com:443/;AccountKey=eA=="),
-        ("Db__accountEndpoint", "https://real.documents.azure.com:443/"),
-    ],
-)
-async def test_an_app_that_would_write_to_a_real_account_is_not_fed_from_this_stack(
-    project: Path, name: str, value: str
-) -> None:
+async def test_an_app_that_would_write_to_a_real_account_is_not_fed_from_this_stack(project: Path) -> None:
     """What azd writes for the cloud is for `func start`."""
     file = project / "local.settings.json"
     values = json.loads(file.read_text())["Values"]
-    values.pop(name.partition("__")[0])
-    file.write_text(json.dumps({"Values": {**values, name: value}}))
-    with pytest.raises(ConfigError, match=rf"Values\.{name}: names a real account"):
+    values["Bus"] = "Endpoint=sb://real.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=v"
+    file.write_text(json.dumps({"Values": values}))
+    with pytest.raises(ConfigError, match=r"Values\.Bus: names an account that isn't this stack's"):
         await Stack(project, app=True, ports="free").__aenter__()
 
 
 @pytest.mark.parametrize("name", ["amqp", "admin", "cosmos", "http"])
 async def test_a_taken_port_is_named_with_what_wants_it(project: Path, taken: int, name: str) -> None:
     ports = Ports(**{**dict.fromkeys(("amqp", "admin", "cosmos", "http", "control"), 0), name: taken})
-    with pytest.raises(StackError, match=f"port {taken} is taken; .* wants it"):
+    with pytest.raises(PortError, match=f"port {taken} is taken; .* wants it"):
         await Stack(project, app=True, ports=ports).__aenter__()
 
 

@@ -281,7 +281,9 @@ def test_a_half_made_environment_is_made_anew(steps: Steps, tmp_path: Path) -> N
     assert steps.take(venv, requirements) == ["make", "install"]
 
 
-@pytest.mark.parametrize("named", [".", "..", "docs", "./", ".venv/..", "../elsewhere", "/", "venv", ".git"])
+@pytest.mark.parametrize(
+    "named", [".", "..", "docs", "./", ".venv/..", "../elsewhere", "/", "venv", ".git", ".venv311", ".venv_x"]
+)
 def test_a_folder_that_is_not_its_own_is_refused_and_left(tree: Path, named: str) -> None:
     """What is unusable is removed, so a wrong name must never get that far."""
     (tree / "docs").mkdir()
@@ -309,6 +311,42 @@ def test_a_folder_without_an_environment_in_it_is_never_removed(tmp_path: Path) 
     with pytest.raises(dev.MissingError, match="something else"):
         dev.make_venv(dev.find_python(), venv)
     assert (venv / "kept.md").is_file()
+
+
+def test_a_removal_that_was_interrupted_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What tells that the folder is an environment goes last."""
+    venv = tmp_path / ".venv"
+    for name in ("lib", "zlib"):
+        (venv / name).mkdir(parents=True)
+    (venv / "pyvenv.cfg").write_text("", encoding="utf-8")
+    real, calls = shutil.rmtree, 0
+
+    def interrupted(path: str) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise KeyboardInterrupt
+        real(path)
+
+    monkeypatch.setattr(shutil, "rmtree", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        dev.remove_venv(venv)
+    assert (venv / "pyvenv.cfg").is_file()
+    dev.remove_venv(venv)
+    assert not venv.exists()
+    dev.remove_venv(venv)  # none is as good
+
+
+def test_an_environment_that_can_not_be_removed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    venv = tmp_path / ".venv"
+    venv.mkdir()
+
+    def held(path: str) -> None:
+        raise PermissionError(13, "somebody holds it", path)
+
+    monkeypatch.setattr(shutil, "rmtree", held)
+    with pytest.raises(dev.MissingError, match=r"can't be removed: .*somebody holds it"):
+        dev.remove_venv(venv)
 
 
 @posix_only

@@ -48,7 +48,7 @@ def test_a_file_that_is_no_json_object_is_named(
 def test_a_place_that_can_not_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"file\.json: there is no such file in "):
         read_object(tmp_path / "file.json")
-    with pytest.raises(ConfigError, match="can't be read: Is a directory"):
+    with pytest.raises(ConfigError, match="is a folder"):
         read_object(tmp_path)
     with pytest.raises(ConfigError, match="can't be read: embedded null byte"):
         read_object(tmp_path / "a\0b")
