@@ -12,18 +12,30 @@ from local.cosmos.definition import ContainerSpec
 
 
 class Database:
-    def __init__(self, number: int, database_id: str, rid: bytes, version: int, ts: int) -> None:
+    """`throughput` is what containers without their own share; 0 = each has its own."""
+
+    def __init__(
+        self, number: int, database_id: str, rid: bytes, version: int, ts: int, throughput: int = 0
+    ) -> None:
         self.number = number
         self.id = database_id
         self.rid_bytes = rid
         self.rid = text_of_rid(rid)
         self.version = version
         self.ts = ts
+        self.throughput = throughput
         self.containers: dict[str, Container] = {}
+
+    @property
+    def self_link(self) -> str:
+        return f"dbs/{self.rid}/"
 
 
 class Container:
-    """A container as it is open: its spec may be replaced, its number, rid and ranges stay."""
+    """A container as it is open: its spec may be replaced, its number, rid and ranges stay.
+
+    `throughput` is 0 where it shares its database's.
+    """
 
     def __init__(
         self,
@@ -41,7 +53,7 @@ class Container:
         # The high bit tells a container's rid from that of a user, as in the service.
         self.rid_bytes = database.rid_bytes + (number | 1 << 31).to_bytes(4, "big")
         self.rid = text_of_rid(self.rid_bytes)
-        self.ranges = partition.ranges(partitions)
+        self.ranges = partition.ranges(partitions, spec.key_version)
         self.throughput = throughput
         self.version = version
         self.ts = ts

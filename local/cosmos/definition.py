@@ -5,21 +5,25 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from local.cosmos.indexing import IndexingPolicy, InvalidPolicyError
+from local.cosmos.indexing import IndexingPolicy, InvalidPolicyError, completed
 from local.cosmos.values import Document, Json
 
 MAX_TTL = 2**31 - 1
 RU_PER_PARTITION = 6000  # one physical partition per 6000 RU/s, as the SDK's own tests expect of the service
 DEFAULT_THROUGHPUT = 400
 
-_DEFAULT_INDEXING: Document = {
-    "indexingMode": "consistent",
-    "automatic": True,
-    "includedPaths": [{"path": "/*"}],
-    "excludedPaths": [{"path": '/"_etag"/?'}],
+_PATH = re.compile(r"""(/([^/"'*?\[\]\s]+|"[^"]+"|'[^']+'))+""")
+_NAME = re.compile(r"""/(?:"([^"]+)"|'([^']+)'|([^/]+))""")
+_ECHOED = ("conflictResolutionPolicy", "geospatialConfig")
+_NOT_SERVED = {
+    "analyticalStorageTtl": "an analytical store",
+    "changeFeedPolicy": "a change feed of all versions",
+    "clientEncryptionPolicy": "client encryption",
+    "computedProperties": "computed properties",
+    "fullTextPolicy": "full-text search",
+    "materializedViewDefinition": "materialized views",
+    "vectorEmbeddingPolicy": "vector search",
 }
-_PATH = re.compile(r'(/([^/"*?\[\]\s]+|"[^"]+"))+')
-_ECHOED = ("conflictResolutionPolicy", "geospatialConfig", "computedProperties")
 
 
 class InvalidDefinitionError(Exception):
@@ -37,6 +41,7 @@ class ContainerSpec:
 
     id: str
     key_path: tuple[str, ...]
+    key_version: int
     default_ttl: int | None
     unique_keys: tuple[tuple[tuple[str, ...], ...], ...]
     indexing: IndexingPolicy
@@ -56,7 +61,7 @@ def resource_id(value: Json, key: str = "id") -> str:
     """
     if not isinstance(value, str) or not re.fullmatch(r"[^/\\#?\x00-\x1f]{0,254}[^/\\#?\x00-\x20]", value):
         raise InvalidDefinitionError(
-            key, "Ensure to provide a unique non-empty string less than '255' characters, without / \\ # ?."
+            key, "Ensure to provide a unique non-empty string less than '255' characters. Not in it: / \\ # ?."
         )
     return value
 
@@ -65,7 +70,7 @@ def property_path(value: Json, key: str) -> tuple[str, ...]:
     """The names in a path such as /record/status."""
     if not isinstance(value, str) or not _PATH.fullmatch(value):
         raise InvalidDefinitionError(key, f"a path such as /orderId is expected, not {value!r}")
-    return tuple(quoted or plain for plain, quoted in re.findall(r'/(?:([^/"]+)|"([^"]+)")', value))
+    return tuple("".join(forms) for forms in _NAME.findall(value))
 
 
 def container_spec(body: Json) -> ContainerSpec:
@@ -73,17 +78,23 @@ def container_spec(body: Json) -> ContainerSpec:
     if not isinstance(body, dict):
         raise InvalidDefinitionError("", "an object is expected")
     container_id = resource_id(body.get("id"))
+    for key, feature in _NOT_SERVED.items():
+        if body.get(key):
+            raise InvalidDefinitionError(key, f"this server does not serve {feature}")
     partition_key = body.get("partitionKey")
     if not isinstance(partition_key, dict):
         raise InvalidDefinitionError("partitionKey", "an object with paths, kind and version is expected")
-    if partition_key.get("kind", "Hash") != "Hash" or partition_key.get("version") != 2:
-        raise InvalidDefinitionError("partitionKey", "only kind Hash, version 2 is served")
+    if partition_key.get("kind", "Hash") != "Hash":
+        raise InvalidDefinitionError("partitionKey", "hierarchical keys are not served, only kind Hash is")
+    key_version = partition_key.get("version", 1)
+    if key_version not in (1, 2) or isinstance(key_version, bool):
+        raise InvalidDefinitionError("partitionKey.version", f"1 or 2 is expected, not {key_version!r}")
     paths = partition_key.get("paths")
     if not isinstance(paths, list) or len(paths) != 1:
         raise InvalidDefinitionError("partitionKey.paths", "a list of one path is expected")
     key_path = property_path(paths[0], "partitionKey.paths")
-    policy = body.get("indexingPolicy") or dict(_DEFAULT_INDEXING)
     try:
+        policy = completed(body.get("indexingPolicy") or {})
         indexing = IndexingPolicy.read(policy)
     except InvalidPolicyError as exc:
         raise InvalidDefinitionError("indexingPolicy", str(exc)) from exc
@@ -95,7 +106,7 @@ def container_spec(body: Json) -> ContainerSpec:
     if unique_keys:
         document["uniqueKeyPolicy"] = body["uniqueKeyPolicy"]
     document |= {key: body[key] for key in _ECHOED if key in body}
-    return ContainerSpec(container_id, key_path, default_ttl, unique_keys, indexing, document)
+    return ContainerSpec(container_id, key_path, int(key_version), default_ttl, unique_keys, indexing, document)
 
 
 def _default_ttl(value: Json) -> int | None:

@@ -10,12 +10,11 @@ from email.utils import formatdate
 from functools import lru_cache
 from urllib.parse import unquote
 
-from local.cosmos import auth, feed
+from local.cosmos import auth, feed, item_routes
 from local.cosmos.call import Call, feed_response, json_response, not_allowed, raw_feed
 from local.cosmos.catalogue import Container
 from local.cosmos.errors import CosmosError
 from local.cosmos.http import Request, Response
-from local.cosmos.item_routes import ItemRoutes
 from local.cosmos.items import MAX_BODY_BYTES
 from local.cosmos.query import run
 from local.cosmos.resources import Resources, checked_throughput
@@ -24,6 +23,13 @@ from local.cosmos.values import Document, dump, parse_object
 
 _LOG = logging.getLogger(__name__)
 _VERSION = "2020-07-15"
+_NOT_SERVED = {
+    "users": "users and permissions",
+    "clientencryptionkeys": "client encryption keys",
+    "sprocs": "stored procedures",
+    "triggers": "triggers",
+    "udfs": "user-defined functions",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +58,7 @@ class Gateway:
         self.resources = Resources(store)
         self.observers: list[Callable[[RequestRecord], None]] = []
         self._store = store
-        self._item_routes = ItemRoutes(store, consistency)
+        self._item_routes = item_routes.ItemRoutes(store, consistency)
         self._key = auth.decoded_key(key)
         self.consistency = consistency
         self._clock = clock
@@ -128,6 +134,12 @@ class Gateway:
             case ["dbs", database, "colls", container, *rest] if rest[0] in {"docs", "pkranges", "operations"}:
                 call.container = self.resources.container(database, container)
                 return self._item_routes.answer(call, call.container, rest)
+            case ["dbs", database, "colls", container, "conflicts", *rest] if len(rest) < 2:
+                return self._conflicts(call, self.resources.container(database, container), rest)
+            case ["dbs", _, kind, *_] if kind in _NOT_SERVED:
+                raise CosmosError(400, f"This server does not serve {_NOT_SERVED[kind]}.")
+            case ["dbs", _, "colls", _, kind, *_] if kind in _NOT_SERVED:
+                raise CosmosError(400, f"This server does not serve {_NOT_SERVED[kind]}.")
             case ["offers", *rest] if len(rest) < 2:
                 return self._offers(call, rest)
         raise CosmosError(404, f"This server does not serve {method} /{'/'.join(call.segments)}.")
@@ -139,9 +151,8 @@ class Gateway:
             case "POST" if call.is_query:
                 return self._query_documents(call, "", "Databases", self.resources.databases())
             case "POST":
-                return json_response(
-                    201, self.resources.database_document(self.resources.create_database(call.request.body))
-                )
+                database = self.resources.create_database(call.request.body, _throughput(call))
+                return json_response(201, self.resources.database_document(database))
         raise not_allowed(call)
 
     def _database(self, call: Call, name: str) -> Response:
@@ -171,7 +182,7 @@ class Gateway:
     def _container(self, call: Call, container: Container) -> Response:
         match call.request.method:
             case "GET":
-                return json_response(200, self.resources.container_document(container))
+                return self._container_read(call, container)
             case "PUT":
                 self.resources.replace_container(container, call.request.body)
                 return json_response(200, self.resources.container_document(container))
@@ -179,6 +190,28 @@ class Gateway:
                 self.resources.delete_container(container)
                 return Response(204)
         raise not_allowed(call)
+
+    def _container_read(self, call: Call, container: Container) -> Response:
+        document = self.resources.container_document(container)
+        if call.is_set("x-ms-documentdb-populatepartitionstatistics"):
+            document["statistics"] = self.resources.statistics(container)
+        response = json_response(200, document)
+        if call.is_set("x-ms-documentdb-populatequotainfo"):
+            response.headers["x-ms-resource-usage"] = self.resources.usage(container)
+            # A new indexing policy is in force at once here.
+            response.headers["x-ms-documentdb-collection-index-transformation-progress"] = "100"
+        return response
+
+    def _conflicts(self, call: Call, container: Container, rest: list[str]) -> Response:
+        """One region, one writer: there never is a conflict to resolve."""
+        if rest:
+            raise CosmosError(404, f"Conflict {rest[0]} does not exist.")
+        if call.is_query:
+            item_routes.refuse_unasked_crossing(call)
+            return self._query_documents(call, container.rid, "Conflicts", [])
+        if call.request.method != "GET":
+            raise not_allowed(call)
+        return feed_response(container.rid, "Conflicts", [])
 
     def _offers(self, call: Call, rest: list[str]) -> Response:
         match call.request.method, rest:

@@ -12,6 +12,9 @@ _SEGMENT = re.compile(r'/(?:"([^"]+)"|([^/"]+))')
 _ALWAYS = (("id",), ("_ts",))  # system paths that no policy excludes, as contracts and the service have it
 Path = tuple[str, ...]
 
+_ROOT = "/*"
+_ETAG = '/"_etag"/?'
+
 
 class InvalidPolicyError(Exception):
     """The policy can't be used; the text says why."""
@@ -60,6 +63,40 @@ class IndexingPolicy:
         """Whether a composite index has this order, or its exact opposite."""
         opposite = tuple((path, not descending) for path, descending in order)
         return any(index in (order, opposite) for index in self.composite)
+
+
+def completed(policy: Json) -> Document:
+    """The policy as the service stores it, which is what clients read back.
+
+    Whatever is not said is filled in: everything is indexed but the ETag. `/` is the older name of `/*`, and what older
+    clients say about the kind of an index has no effect any more: it is dropped.
+    """
+    if not isinstance(policy, dict):
+        raise InvalidPolicyError("an object is expected")
+    for key in ("vectorIndexes", "fullTextIndexes"):
+        if policy.get(key):
+            raise InvalidPolicyError(f"{key} are not served")
+    mode = policy.get("indexingMode", "consistent")
+    mode = mode.lower() if isinstance(mode, str) else mode
+    included, excluded = _plain_paths(policy, "includedPaths"), _plain_paths(policy, "excludedPaths")
+    if mode != "none":
+        if not included and _ROOT not in excluded:
+            included.append(_ROOT)
+        if not {_ROOT, _ETAG, "/_etag/?"}.intersection(map(str, excluded)):
+            excluded.append(_ETAG)
+    return {"automatic": True} | policy | {
+        "indexingMode": mode,
+        "includedPaths": [{"path": path} for path in included],
+        "excludedPaths": [{"path": path} for path in excluded],
+    }
+
+
+def _plain_paths(policy: Document, key: str) -> list[Json]:
+    entries = policy.get(key) or []
+    if not isinstance(entries, list):
+        raise InvalidPolicyError(f"{key}: a list is expected")
+    paths = [entry.get("path") if isinstance(entry, dict) else None for entry in entries]
+    return [_ROOT if path == "/" else path for path in paths]
 
 
 def _paths(policy: Document, key: str) -> tuple[Path, ...]:

@@ -10,14 +10,17 @@ from local.cosmos.catalogue import Container
 from local.cosmos.errors import COLLECTION_RID_MISMATCH, READ_SESSION_NOT_AVAILABLE, CosmosError
 from local.cosmos.http import Response
 from local.cosmos.items import Items, Outcome
-from local.cosmos.partition import Range, key_from_header, range_by_id
+from local.cosmos.partition import Range, key_from_header, overlapping, range_by_id
 from local.cosmos.patch import Patch
 from local.cosmos.query import run
+from local.cosmos.query.metrics import Metrics
+from local.cosmos.query.target import key_of_filter
 from local.cosmos.store import Store
 from local.cosmos.values import Document, dump, parse, parse_object
 
 _PARTITION_KEY = "x-ms-documentdb-partitionkey"
 _WHOLE = Range("", "", "FF")
+_RANGE = 1 << 44  # items come range by range, in each in their order: one number for both, exact in a double
 
 
 class ItemRoutes:
@@ -37,7 +40,7 @@ class ItemRoutes:
         call.extra["x-ms-alt-content-path"] = container.path
         self._check_session(call, container)
         if (text := call.header(_PARTITION_KEY)) is not None:
-            call.key = key_from_header(text)
+            call.key = key_from_header(text, container.spec.key_version)
         match call.request.method, rest:
             case "GET", ["pkranges"]:
                 return self._ranges(call, container)
@@ -114,13 +117,12 @@ class ItemRoutes:
 
     def _query(self, call: Call, container: Container) -> Response:
         where = self._feed_range(call, container)
+        query = run.Query.read(call.request.body)
         if call.key is None and where is None and not call.is_set("x-ms-documentdb-query-enablecrosspartition"):
-            raise CosmosError(
-                400,
-                "Cross partition query is required but disabled. Please set x-ms-documentdb-query-enablecrosspartition "
-                "to true, specify x-ms-documentdb-partitionkey, or revise your query to avoid this exception.",
-            )
-        return self._page(call, container, run.Query.read(call.request.body), where)
+            call.key = key_of_filter(query.text, query.parameters, container.spec)
+        if call.key is None and where is None:
+            refuse_unasked_crossing(call)
+        return self._page(call, container, query, where)
 
     def _read_all(self, call: Call, container: Container) -> Response:
         return self._page(call, container, run.Query("SELECT * FROM c", {}), self._feed_range(call, container))
@@ -134,15 +136,23 @@ class ItemRoutes:
             scope=f"{container.rid} {pk} {where.start} {where.end}",
         )
 
-        def candidates(sequence: int) -> Iterator[run.Candidate]:
-            rows = self._store.scan(container, start=where.start, end=where.end, pk=pk, sequence=sequence)
-            return (run.Candidate(row.sequence, row.body) for row in rows)
+        parts = (where,) if pk is not None else overlapping(container.ranges, where)
+
+        def candidates(start: int) -> Iterator[run.Candidate]:
+            first, sequence = divmod(start, _RANGE)
+            for at, each in enumerate(parts[first:], first):
+                rows = self._store.scan(container, start=each.start, end=each.end, pk=pk, sequence=sequence)
+                yield from (run.Candidate(at * _RANGE + row.sequence, row.body) for row in rows)
+                sequence = 0
 
         size = call.page_size(run.DEFAULT_PAGE, run.LARGEST_PAGE)
-        page = plan.page(candidates, size, call.header("x-ms-continuation"))
+        metrics = Metrics()
+        page = plan.page(candidates, size, call.header("x-ms-continuation"), metrics)
         response = raw_feed(container.rid, "Documents", page.rows)
         if page.continuation:
             response.headers["x-ms-continuation"] = page.continuation
+        if call.is_set("x-ms-documentdb-populatequerymetrics"):
+            response.headers["x-ms-documentdb-query-metrics"] = metrics.header(page.rows)
         cost = charge.query(page.looked_at, len(response.body), self._consistency)
         response.headers["x-ms-request-charge"] = str(cost)
         return self._with_session(call, container, response)
@@ -207,9 +217,20 @@ class ItemRoutes:
 
     def _with_session(self, call: Call, container: Container, response: Response) -> Response:
         ranges = container.ranges if call.key is None else (container.range_of(call.key.epk),)
+        response.headers["lsn"] = str(self._store.lsn)
         response.headers["x-ms-session-token"] = ",".join(f"{each.id}:-1#{self._store.lsn}" for each in ranges)
         response.headers["x-ms-documentdb-partitionkeyrangeid"] = ranges[0].id
         return response
+
+
+def refuse_unasked_crossing(call: Call) -> None:
+    """Refuse a query that names no partition key and does not ask to cross partitions either."""
+    if call.header(_PARTITION_KEY) is None and not call.is_set("x-ms-documentdb-query-enablecrosspartition"):
+        raise CosmosError(
+            400,
+            "Cross partition query is required but disabled. Please set x-ms-documentdb-query-enablecrosspartition "
+            "to true, specify x-ms-documentdb-partitionkey, or revise your query to avoid this exception.",
+        )
 
 
 def _batch_entry(outcome: Outcome) -> bytes:

@@ -151,9 +151,7 @@ class Items:
         item_id = checked_id(document)
         if self._write.get(self._container, self._key.text, item_id) is not None:
             return self._replace(item_id, document, condition)
-        if condition.if_match is not None:
-            raise _precondition_failed()
-        return self._create(document)
+        return self._create(document)  # whatever If-Match says: the service asks it of an item that is there only
 
     def _replace(self, item_id: str, document: Document, condition: Precondition) -> Outcome:
         self._check(document)
@@ -225,7 +223,11 @@ def checked_id(document: Document) -> str:
     if not isinstance(item_id, str) or not item_id or _FORBIDDEN_IN_ID.search(item_id):
         raise CosmosError(400, "The input name is invalid: an id is non-empty text without '/', '\\', '?' and '#'.")
     if len(item_id.encode("utf-8", "surrogatepass")) > MAX_ID_BYTES:
-        raise CosmosError(400, f"The input name is invalid: it is longer than {MAX_ID_BYTES} bytes.")
+        raise CosmosError(
+            400,
+            "The input name is invalid. Ensure to provide a unique non-empty string less than "
+            f"'{MAX_ID_BYTES + 1}' characters.",
+        )
     return item_id
 
 

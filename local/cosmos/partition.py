@@ -1,7 +1,7 @@
 """Partition keys: the header, the document's value, the effective partition key (EPK) and the ranges of it.
 
-The EPK is Hash V2: MurmurHash3 x64 128 over an encoding of the value. The SDK computes it on its own side (change
-feed by key, feed ranges, session tokens), so it has to agree bit by bit.
+The EPK of version 2 is MurmurHash3 x64 128 over an encoding of the value; `partition_v1` has the older one. The SDK
+computes it on its own side (change feed by key, feed ranges, session tokens), so it has to agree bit by bit.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from json.encoder import encode_basestring
 
+from local.cosmos import partition_v1
 from local.cosmos.errors import PARTITION_KEY_MISMATCH, PARTITION_KEY_RANGE_GONE, CosmosError
 from local.cosmos.values import UNDEFINED, Document, Undefined, Value, dump, lookup, parse
 
@@ -39,24 +40,28 @@ class Range:
 
 
 @lru_cache(maxsize=4096)
-def key_from_header(text: str) -> PartitionKey:
+def key_from_header(text: str, version: int = 2) -> PartitionKey:
     """The key that the header x-ms-documentdb-partitionkey names. Refuses what is no key of one component."""
     components = parse(text, "partition key header")
     if not isinstance(components, list) or len(components) != 1:
         raise _mismatch()
     [value] = components
-    return key_of(UNDEFINED if value == {} else value)
+    return key_of(UNDEFINED if value == {} else value, version)
 
 
-def key_of(value: Value) -> PartitionKey:
+def key_of(value: Value, version: int = 2) -> PartitionKey:
     if isinstance(value, str) and len(value.encode("utf-8", "surrogatepass")) > MAX_KEY_BYTES:
         raise CosmosError(400, f"The partition key value is longer than {MAX_KEY_BYTES} bytes.")
-    return PartitionKey(_text(value), _effective(value))
+    text = _text(value)
+    return PartitionKey(text, partition_v1.effective(value) if version == 1 else _effective(value))
 
 
 def refuse_mismatch(key: PartitionKey, document: Document, path: tuple[str, ...]) -> None:
     """Refuse a document whose own key is not the one that the request names."""
-    if _text(lookup(document, path)) != key.text:
+    value = lookup(document, path)
+    if isinstance(value, list | dict):
+        value = UNDEFINED  # an object or array is no key, for the service and for every SDK: as if it were not there
+    if _text(value) != key.text:
         raise _mismatch()
 
 
@@ -77,9 +82,13 @@ def _mismatch() -> CosmosError:
     )
 
 
-def ranges(count: int) -> tuple[Range, ...]:
-    """Split the EPK space evenly: a hash is always below "40", and the last range ends at "FF"."""
-    bounds = ["", *(f"{(0x40 << 120) * n // count:032X}" for n in range(1, count)), "FF"]
+def ranges(count: int, version: int = 2) -> tuple[Range, ...]:
+    """Split the EPK space evenly: a hash of version 2 is always below "40", and the last range ends at "FF"."""
+    if version == 1:
+        inner = [partition_v1.bound(n / count) for n in range(1, count)]
+    else:
+        inner = [f"{(0x40 << 120) * n // count:032X}" for n in range(1, count)]
+    bounds = ["", *inner, "FF"]
     return tuple(Range(str(n), bounds[n], bounds[n + 1]) for n in range(count))
 
 
@@ -88,6 +97,12 @@ def range_by_id(all_ranges: tuple[Range, ...], range_id: str) -> Range:
         if candidate.id == range_id:
             return candidate
     raise CosmosError(410, f"The partition key range {range_id} is gone.", PARTITION_KEY_RANGE_GONE)
+
+
+def overlapping(all_ranges: tuple[Range, ...], where: Range) -> tuple[Range, ...]:
+    """The parts of the ranges that lie within `where`, in their order."""
+    parts = (Range(each.id, max(each.start, where.start), min(each.end, where.end)) for each in all_ranges)
+    return tuple(part for part in parts if part.start < part.end)
 
 
 def _effective(value: Value) -> str:

@@ -19,16 +19,17 @@ from typing import NamedTuple
 from local.cosmos.catalogue import Container, Database, bytes_of_rid
 from local.cosmos.definition import DEFAULT_THROUGHPUT, RU_PER_PARTITION, ContainerSpec, container_spec
 from local.cosmos.lag import Lag, Place
+from local.cosmos.partition import Range
 from local.cosmos.values import Document, dump, parse, parse_stored
 
-_FORMAT = 1
+_FORMAT = 2
 _PURGE_SECONDS = 60
 _RESERVE = 1000
 _SCHEMA = """
 CREATE TABLE counters (reserved INTEGER NOT NULL);
 INSERT INTO counters VALUES (0);
 CREATE TABLE databases (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, rid BLOB NOT NULL UNIQUE,
-    version INTEGER NOT NULL, ts INTEGER NOT NULL);
+    version INTEGER NOT NULL, ts INTEGER NOT NULL, throughput INTEGER NOT NULL);
 CREATE TABLE containers (number INTEGER PRIMARY KEY AUTOINCREMENT, database INTEGER NOT NULL, id TEXT NOT NULL,
     body BLOB NOT NULL, partitions INTEGER NOT NULL, throughput INTEGER NOT NULL, version INTEGER NOT NULL,
     ts INTEGER NOT NULL, UNIQUE (database, id));
@@ -51,6 +52,8 @@ _SCAN += "ORDER BY sequence"
 _SCAN_KEY = _ROW + "WHERE container = :container AND pk = :pk AND +sequence >= :from" + _ALIVE + "ORDER BY +sequence"
 _CHANGES = _ROW + "WHERE container = :container AND lsn > :lsn AND ts >= :since AND epk >= :start AND epk < :end"
 _CHANGES += _ALIVE + "ORDER BY lsn, sequence"
+_USAGE = "SELECT count(*), coalesce(sum(length(body)), 0) FROM items "
+_USAGE += "WHERE container = :container AND epk >= :start AND epk < :end" + _ALIVE
 _EXPIRED = "(ttl > 0 AND ts + ttl <= :now)"
 _EXPIRED_BY_DEFAULT = "(ts + coalesce(ttl, :ttl) <= :now AND coalesce(ttl, :ttl) > 0)"
 
@@ -95,7 +98,8 @@ class Store:
         """Read the catalogue from the file."""
         self.databases.clear()
         by_number: dict[int, Database] = {}
-        for row in self._db.execute("SELECT number, id, rid, version, ts FROM databases ORDER BY number"):
+        databases = "SELECT number, id, rid, version, ts, throughput FROM databases ORDER BY number"
+        for row in self._db.execute(databases):
             by_number[row[0]] = self.databases[row[1]] = Database(*row)
         containers = (
             "SELECT number, database, body, partitions, throughput, version, ts FROM containers ORDER BY number"
@@ -131,6 +135,12 @@ class Store:
         sql = "SELECT id FROM items WHERE container = :container AND sequence = :sequence"
         row = self._db.execute(sql, where).fetchone()
         return None if row is None else str(row[0])
+
+    def usage(self, container: Container, where: Range) -> tuple[int, int]:
+        """How many living items there are in a range of EPKs, and how many bytes they have."""
+        bound = self._bound(container, start=where.start, end=where.end)
+        count, size = self._db.execute(_USAGE, bound).fetchone()
+        return count, size
 
     def scan(
         self, container: Container, *, start: str = "", end: str = "FF", pk: str | None = None, sequence: int = 0
@@ -260,16 +270,24 @@ class Write:
                 bound,
             )
 
-    def create_database(self, database_id: str) -> Database:
+    def create_database(self, database_id: str, throughput: int = 0) -> Database:
         if database_id in self._store.databases:
             raise ConflictError(database_id)
         rid, version = os.urandom(4), self.next_number()
         made = self._db.execute(
-            "INSERT INTO databases (id, rid, version, ts) VALUES (?, ?, ?, ?)", (database_id, rid, version, self.now)
+            "INSERT INTO databases (id, rid, version, ts, throughput) VALUES (?, ?, ?, ?, ?)",
+            (database_id, rid, version, self.now, throughput),
         )
-        database = Database(made.lastrowid or 0, database_id, rid, version, self.now)
+        database = Database(made.lastrowid or 0, database_id, rid, version, self.now, throughput)
         self._store.databases[database_id] = database
         return database
+
+    def replace_database(self, database: Database, throughput: int) -> None:
+        """Change the throughput that the containers share."""
+        version = self.next_number()
+        sql = "UPDATE databases SET throughput = ?, version = ?, ts = ? WHERE number = ?"
+        self._db.execute(sql, (throughput, version, self.now, database.number))
+        database.throughput, database.version, database.ts = throughput, version, self.now
 
     def delete_database(self, database: Database) -> None:
         for container in list(database.containers.values()):

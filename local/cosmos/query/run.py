@@ -21,6 +21,7 @@ from local.cosmos.query.aggregate import Accumulator, accumulator
 from local.cosmos.query.compare import compare
 from local.cosmos.query.evaluate import AGGREGATES, Evaluate, Scope, compile_node, compile_object, compile_sources
 from local.cosmos.query.lexer import refused
+from local.cosmos.query.metrics import Metrics
 from local.cosmos.query.needles import needles_of
 from local.cosmos.query.syntax import parse_query
 from local.cosmos.query.tree import Node
@@ -107,13 +108,23 @@ class Plan:
         self._where = None if select.where is None else compile_node(select.where, query.parameters, aliases)
         self._needles = needles_of(select.where, query.parameters)
         self._aggregates = self._aggregated(aliases, is_cross_partition)
+        # Across partitions the SDK merges what each of them has, and makes null of nothing at all.
+        self._empty: Value = None if is_cross_partition else UNDEFINED
         self._only_counts = self._where is None and not self._has_joins and _counts_only(select.items or ())
         self._project = None if self._aggregates else self._projection(aliases)
         self._order = self._ordering(aliases, indexing)
         self._first, self._last = self._window()
 
-    def page(self, candidates: Callable[[int], Iterable[Candidate]], size: int, continuation: str | None) -> Page:
+    def page(
+        self,
+        candidates: Callable[[int], Iterable[Candidate]],
+        size: int,
+        continuation: str | None,
+        metrics: Metrics | None = None,
+    ) -> Page:
         """One page. `candidates` gives the documents in insertion order, from a sequence on."""
+        if metrics is not None and not self._only_counts:
+            candidates = metrics.watched(candidates)
         if self._aggregates:
             return self._aggregate_page(candidates(0))
         position = self._read_token(continuation)
@@ -205,8 +216,8 @@ class Plan:
         select = self._select
         if len(calls) != len(select.items or ()):
             raise refused("aggregates beside other items need GROUP BY, which is outside the subset")
-        if select.order or select.is_distinct or select.top or select.offset:
-            raise refused("an aggregate goes with neither ORDER BY, DISTINCT, TOP nor OFFSET LIMIT")
+        if select.is_distinct or select.top or select.offset:
+            raise refused("an aggregate goes with neither DISTINCT, TOP nor OFFSET LIMIT")
         if is_cross_partition and not select.is_value:
             # The service leaves the merging of partitions to the SDK, which refuses this with the same words.
             raise CosmosError(400, "Cross partition query only supports 'VALUE <AggregateFunc>' for aggregates.")
@@ -227,7 +238,7 @@ class Plan:
             for scope in self._matches(candidate):
                 for each, total in zip(self._aggregates, running, strict=True):
                     total.add(each.evaluate(scope))
-        results = [total.result() for total in running]
+        results = [self._empty if (result := total.result()) is UNDEFINED else result for total in running]
         named = {
             each.name or "": result
             for each, result in zip(self._aggregates, results, strict=True)

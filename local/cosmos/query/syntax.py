@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
@@ -40,6 +40,7 @@ _COMPARISONS = {"=", "!=", "<", "<=", ">", ">="}
 # Bounds on nesting and on operators in a row keep the parser, and what it makes, within Python's own stack.
 _MAX_DEPTH = 40
 _MAX_CHAIN = 200
+_MAX_TERMS = 2000  # of AND or OR in a row: the service's own limit, and the SDK asks for 1000 items at a time that way
 _T = TypeVar("_T")
 
 
@@ -182,10 +183,10 @@ class _Parser:
         return self._chain(("??",), self._or)
 
     def _or(self) -> Node:
-        return self._chain(("OR",), self._and)
+        return self._terms("OR", self._and)
 
     def _and(self) -> Node:
-        return self._chain(("AND",), self._compared)
+        return self._terms("AND", self._compared)
 
     def _compared(self) -> Node:
         node = self._concatenated()
@@ -229,6 +230,14 @@ class _Parser:
 
     def _product(self) -> Node:
         return self._chain(("*", "/", "%"), self._unary)
+
+    def _terms(self, operator: str, rule: Callable[[], Node]) -> Node:
+        terms = [rule()]
+        while self._accept(operator):
+            terms.append(rule())
+            if len(terms) > _MAX_TERMS:
+                raise refused(f"it has more than {_MAX_TERMS} terms of {operator} in a row")
+        return _balanced(operator, terms)
 
     def _chain(self, operators: tuple[str, ...], rule: Callable[[], Node]) -> Node:
         node = rule()
@@ -365,3 +374,11 @@ class _Parser:
         found = token or self._peek()
         what = f"{found.text!r} at {found.at}" if found.text else "the end"
         return refused(f"syntax error near {what}" + (f", {wanted} is expected" if wanted else ""))
+
+
+def _balanced(operator: str, terms: Sequence[Node]) -> Node:
+    """Terms in their order, as a tree that is as flat as can be: AND and OR may be grouped in any way."""
+    if len(terms) == 1:
+        return terms[0]
+    middle = len(terms) // 2
+    return Binary(operator, _balanced(operator, terms[:middle]), _balanced(operator, terms[middle:]))

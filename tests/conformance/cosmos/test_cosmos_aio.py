@@ -364,6 +364,36 @@ class TestChangeFeed:
         assert {each["id"] for each in await everything(feed)} == names
 
 
+    @pytest.mark.parametrize("version", [1, 2])
+    async def test_keys_of_both_versions(self, client: CosmosClient, version: int) -> None:
+        key: Any = PartitionKey("/orderId", version=version)
+        database = client.get_database_client("convoy")
+        wide = await database.create_container("wide", key, offer_throughput=30_000)
+        names: list[Any] = [*(f"o{at}" for at in range(20)), 7, 1.5, True]
+        for name in names:
+            await wide.create_item({"id": "x", "orderId": name})
+        assert len(await wide.read_items([("x", name) for name in names])) == len(names)
+        for name in names:
+            feed = wide.query_items_change_feed(start_time="Beginning", partition_key=name)
+            assert [each["orderId"] for each in await everything(feed)] == [name]
+            part = await wide.feed_range_from_partition_key(name)
+            found = wide.query_items("SELECT VALUE c.orderId FROM c", feed_range=part)
+            assert name in await everything(found)
+
+    async def test_rows_without_an_order_come_range_by_range(self, client: CosmosClient) -> None:
+        database = client.get_database_client("convoy")
+        wide = await database.create_container("wide", PartitionKey("/orderId"), offer_throughput=30_000)
+        for at in range(30):
+            await wide.create_item(order(f"o{at}"))
+        text = "SELECT VALUE c.id FROM c"
+        expected: list[Any] = []
+        async for part in wide.read_feed_ranges():
+            expected += await everything(wide.query_items(text, feed_range=part))
+        assert await everything(wide.query_items(text, max_item_count=4)) == expected
+        same = wide.query_items("SELECT VALUE c.id FROM c ORDER BY c.type", max_item_count=4)
+        assert await everything(same) == expected
+
+
 class TestCatalogue:
     async def test_databases(self, client: CosmosClient) -> None:
         database = await client.create_database_if_not_exists("second")
@@ -386,8 +416,9 @@ class TestCatalogue:
         assert (await made.read())["defaultTtl"] == 60
         await database.replace_container(made, PartitionKey("/pk"), default_ttl=-1)
         assert (await made.read())["defaultTtl"] == -1
-        with pytest.raises(CosmosHttpResponseError, match="can't be changed"):
-            await database.replace_container(made, PartitionKey("/other"))
+        for other in (PartitionKey("/other"), PartitionKey("/pk", version=1)):
+            with pytest.raises(CosmosHttpResponseError, match="can't be changed"):
+                await database.replace_container(made, other)
         await database.delete_container("extra")
         with pytest.raises(CosmosResourceNotFoundError):
             await made.read()
@@ -435,6 +466,14 @@ class TestCatalogue:
         assert (await made.get_throughput()).offer_throughput == 500
         await made.replace_throughput(700)
         assert (await made.get_throughput()).offer_throughput == 700
+
+    async def test_throughput_of_a_database_can_be_read_and_changed(self, client: CosmosClient) -> None:
+        database = await client.create_database("shared", offer_throughput=1000)
+        assert (await database.get_throughput()).offer_throughput == 1000
+        await database.replace_throughput(2000)
+        assert (await database.get_throughput()).offer_throughput == 2000
+        own = await database.create_container("own", PartitionKey("/pk"), offer_throughput=500)
+        assert (await own.get_throughput()).offer_throughput == 500
 
     async def test_wrong_key_is_401(self, served: Served) -> None:
         client = CosmosClient(served.endpoint, "d3Jvbmc=")

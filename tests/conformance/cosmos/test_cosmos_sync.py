@@ -54,6 +54,26 @@ def test_query_over_all_partitions_has_to_be_asked_for(orders: ContainerProxy) -
     assert refused.value.status_code == 400
 
 
+def test_query_whose_filter_names_one_key_crosses_nothing(orders: ContainerProxy) -> None:
+    for name in ("o1", "o2"):
+        orders.create_item(order(name))
+    parameters: list[dict[str, object]] = [{"name": "@key", "value": "o2"}]
+    found = orders.query_items("SELECT VALUE c.id FROM c WHERE c.orderId = @key", parameters)
+    assert list(found) == ["o2"]
+    with pytest.raises(CosmosHttpResponseError, match="Cross partition query is required but disabled"):
+        list(orders.query_conflicts("SELECT * FROM c WHERE c.resourceType = 'x'"))
+    assert list(orders.query_conflicts("SELECT * FROM c", enable_cross_partition_query=True)) == []
+
+
+def test_a_thousand_items_are_read_at_once(orders: ContainerProxy) -> None:
+    for name in ("o1", "o2"):
+        for at in range(0, 600, 100):
+            batch = [("create", (order(name, item_id=f"{at + n}"),)) for n in range(100)]
+            orders.execute_item_batch(batch, partition_key=name)
+    wanted = [(str(at), name) for at in range(600) for name in ("o1", "o2")]
+    assert len(orders.read_items(wanted)) == 1200
+
+
 def test_change_feed(orders: ContainerProxy) -> None:
     orders.create_item(order())
     assert [each["id"] for each in orders.query_items_change_feed(start_time="Beginning")] == ["o1"]

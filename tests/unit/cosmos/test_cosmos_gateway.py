@@ -103,7 +103,9 @@ def test_partition_key_ranges_end_at_304(ask: Asker) -> None:
     [
         ("GET", "/dbs/none", 404),
         ("GET", "/dbs/db/colls/none/docs/a", 404),
-        ("POST", "/dbs/db/colls/things/sprocs", 404),
+        ("POST", "/dbs/db/colls/things/nothing", 404),
+        ("GET", "/dbs/db/colls/things/conflicts/none", 404),
+        ("PUT", "/dbs/db/colls/things/conflicts", 405),
         ("PUT", "/dbs", 405),
         ("DELETE", DOCS, 405),
         ("GET", "/offers/none", 404),
@@ -113,6 +115,82 @@ def test_what_is_not_served_is_refused_with_a_reason(ask: Asker, method: str, pa
     response = ask(method, path)
     assert response.status == status
     assert json.loads(response.body)["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "feature"),
+    [
+        ("/dbs/db/users", "users and permissions"),
+        ("/dbs/db/users/u/permissions/p", "users and permissions"),
+        ("/dbs/db/colls/things/sprocs", "stored procedures"),
+        ("/dbs/db/colls/things/triggers/t", "triggers"),
+        ("/dbs/db/colls/things/udfs", "user-defined functions"),
+    ],
+)
+def test_feature_that_is_not_served_is_refused_by_name(ask: Asker, path: str, feature: str) -> None:
+    response = ask("POST", path, {"id": "x"})
+    assert response.status == 400
+    assert json.loads(response.body)["message"] == f"This server does not serve {feature}."
+
+
+def test_one_region_has_no_conflicts(ask: Asker) -> None:
+    path = "/dbs/db/colls/things/conflicts"
+    query = {"query": "SELECT * FROM c WHERE c.resourceType = 'x'"}
+    for response in (ask("GET", path), ask("POST", path, query, x_ms_documentdb_isquery="true")):
+        assert (response.status, json.loads(response.body)["Conflicts"]) == (200, [])
+
+
+def test_container_says_what_it_holds_when_asked(ask: Asker) -> None:
+    ask("POST", DOCS, CREATE)
+    path = DOCS.removesuffix("/docs")
+    plain = ask("GET", path)
+    assert "statistics" not in json.loads(plain.body)
+    assert "x-ms-resource-usage" not in plain.headers
+    both = {"x_ms_documentdb_populatequotainfo": "True", "x_ms_documentdb_populatepartitionstatistics": "True"}
+    full = ask("GET", path, **both)
+    [part] = json.loads(full.body)["statistics"]
+    assert (part["id"], part["documentCount"]) == ("0", 1)
+    assert full.headers["x-ms-resource-usage"].startswith("documentsCount=1;")
+    assert full.headers["x-ms-documentdb-collection-index-transformation-progress"] == "100"
+
+
+def test_container_without_its_own_throughput_shares_that_of_its_database(ask: Asker) -> None:
+    ask("POST", "/dbs", {"id": "shared"}, x_ms_offer_throughput="1000")
+    body = {"id": "without", "partitionKey": {"paths": ["/pk"], "version": 2}}
+    own = json.loads(ask("POST", "/dbs/shared/colls", body | {"id": "own"}, x_ms_offer_throughput="500").body)["_self"]
+    shared = json.loads(ask("POST", "/dbs/shared/colls", body).body)["_self"]
+    offers = json.loads(ask("GET", "/offers").body)["Offers"]
+    found = {each["resource"]: each["content"]["offerThroughput"] for each in offers}
+    assert shared not in found
+    assert sorted(found.values()) == [400, 500, 1000]
+    assert found[own] == 500
+    assert len({each["id"] for each in offers}) == 3
+    assert ask("POST", "/dbs", {"id": "less"}, x_ms_offer_throughput="100").status == 400
+
+
+def test_every_write_moves_the_lsn_on_by_one_a_batch_too(ask: Asker) -> None:
+    first = ask("POST", DOCS, CREATE)
+    operations = [{"operationType": "Upsert", "resourceBody": {"id": str(at), "pk": "p"}} for at in range(3)]
+    batch = ask("POST", DOCS, operations, x_ms_cosmos_is_batch_request="True")
+    assert int(batch.headers["lsn"]) == int(first.headers["lsn"]) + 1
+    assert ask("GET", f"{DOCS}/a").headers["lsn"] == batch.headers["lsn"]
+
+
+def test_query_metrics_come_when_asked_for(ask: Asker) -> None:
+    query = {"query": "SELECT * FROM c"}
+    plain = ask("POST", DOCS, query, x_ms_documentdb_isquery="true")
+    assert "x-ms-documentdb-query-metrics" not in plain.headers
+    asked = ask("POST", DOCS, query, x_ms_documentdb_isquery="true", x_ms_documentdb_populatequerymetrics="True")
+    assert "outputDocumentCount=0" in asked.headers["x-ms-documentdb-query-metrics"].split(";")
+
+
+def test_limits_of_ids_are_named_in_the_words_of_the_service(ask: Asker) -> None:
+    start = "Ensure to provide a unique non-empty string less than "
+    for path, limit in (("/dbs", 255), ("/dbs/db/colls", 255), (DOCS, 1024)):
+        body = {"id": "x" * 1024, "pk": "p", "partitionKey": {"paths": ["/pk"], "version": 2}}
+        response = ask("POST", path, body)
+        assert response.status == 400
+        assert f"{start}'{limit}' characters." in json.loads(response.body)["message"]
 
 
 @pytest.mark.parametrize(

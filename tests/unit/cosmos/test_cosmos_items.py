@@ -117,14 +117,15 @@ class TestPreconditions:
             assert status_of(failed) == (412, 0)
         assert bench.items(container, KEY).read("a").body == current.body
 
-    def test_missing_item_is_404_also_with_if_match_and_412_for_upsert(self, bench: Bench) -> None:
+    def test_missing_item_is_404_also_with_if_match(self, bench: Bench) -> None:
         container = bench.container()
         with pytest.raises(CosmosError) as missing:
             bench.items(container, KEY).replace("a", item(), Precondition('"x"'))
         assert status_of(missing) == (404, 0)
-        with pytest.raises(CosmosError) as failed:
-            bench.items(container, KEY).upsert(item(), Precondition("*"))
-        assert status_of(failed) == (412, 0)
+
+    @pytest.mark.parametrize("etag", ['"x"', "*"])
+    def test_upsert_of_a_missing_item_creates_it_whatever_if_match_says(self, bench: Bench, etag: str) -> None:
+        assert bench.items(bench.container(), KEY).upsert(item(), Precondition(etag)).status == 201
 
     def test_if_none_match_of_the_current_version_is_304_without_a_body(self, bench: Bench) -> None:
         container = bench.container()

@@ -9,6 +9,7 @@ from azure.cosmos.partition_key import PartitionKey as SdkPartitionKey
 
 from local.cosmos import partition
 from local.cosmos.errors import CosmosError
+from local.cosmos.values import UNDEFINED, Value
 
 VECTORS = {
     '["o1"]': "2D633033DCE54EBBCBEBDEB7047C6C17",
@@ -38,6 +39,35 @@ def test_effective_partition_key_is_that_of_the_sdk_for_every_tail_length(length
     assert partition.key_of(value).epk == theirs.min
 
 
+@pytest.mark.parametrize(
+    "value", ["a", "abc", "é" * 60, "日" * 40, "x" * 101, 1, 7, 1.5, -1.5, 2**32 - 1, True, False, UNDEFINED]
+)
+def test_effective_partition_key_of_version_1_is_that_of_the_sdk(value: Value) -> None:
+    theirs = SdkPartitionKey("/pk", version=1)._get_epk_range_for_partition_key(  # {} = the property is not there
+        [{} if value is UNDEFINED else value]
+    )
+    assert partition.key_of(value, 1).epk == str(theirs.min).upper()
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_ranges_of_version_1_share_its_keys_evenly(count: int) -> None:
+    ranges = partition.ranges(count, 1)
+    assert (ranges[0].start, ranges[-1].end) == ("", "FF")
+    keys = [partition.key_of(f"order-{at}", 1).epk for at in range(1000)]
+    shares = [sum(epk in each for epk in keys) for each in ranges]
+    assert sum(shares) == 1000
+    assert all(abs(share - 1000 / count) < 100 for share in shares)
+
+
+def test_parts_of_ranges_within_bounds() -> None:
+    [low, high] = partition.ranges(2)
+    assert partition.overlapping((low, high), partition.Range("", "10", "30")) == (
+        partition.Range("0", "10", low.end),
+        partition.Range("1", low.end, "30"),
+    )
+    assert partition.overlapping((low, high), partition.Range("", "", "10")) == (partition.Range("0", "", "10"),)
+
+
 def test_r46_number_and_text_are_different_keys_and_one_is_one_point_zero() -> None:
     assert partition.key_from_header("[7]").text == partition.key_from_header("[7.0]").text
     assert partition.key_from_header("[7]").text != partition.key_from_header('["7"]').text
@@ -51,6 +81,8 @@ def test_r46_number_and_text_are_different_keys_and_one_is_one_point_zero() -> N
         ({"pk": 7}, "[7]"),
         ({"pk": "C7"}, '["C7"]'),
         ({"pk": "é"}, '["\\u00e9"]'),
+        ({"pk": {"a": 1}}, "[{}]"),
+        ({"pk": ["C7"]}, "[{}]"),
     ],
 )
 def test_r46_document_fits_the_header_that_the_sdk_computes_from_it(document: dict[str, object], header: str) -> None:

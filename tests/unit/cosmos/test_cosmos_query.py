@@ -7,11 +7,15 @@ from collections.abc import Sequence
 
 import pytest
 
+from local.cosmos.definition import container_spec
 from local.cosmos.errors import CosmosError
 from local.cosmos.indexing import IndexingPolicy
+from local.cosmos.partition import key_of
+from local.cosmos.query.metrics import Metrics
 from local.cosmos.query.needles import needles_of
 from local.cosmos.query.run import MAX_LOOKED_AT, Candidate, Page, Plan, Query
 from local.cosmos.query.syntax import parse_query
+from local.cosmos.query.target import key_of_filter
 from local.cosmos.values import Document, Json, dump, parse
 
 THINGS: list[Document] = [
@@ -275,7 +279,10 @@ def test_aggregates_across_partitions_need_value_as_the_sdk_has_it() -> None:
         "DELETE FROM c",
         "SELECT * FROM c WHERE " + "(" * 500 + "true" + ")" * 500,
         "SELECT * FROM c WHERE " + "NOT " * 500 + "true",
-        "SELECT * FROM c WHERE true" + " OR true" * 500,
+        "SELECT * FROM c WHERE true" + " OR true" * 2000,
+        "SELECT VALUE 1" + " + 1" * 500 + " FROM c",
+        "SELECT DISTINCT VALUE COUNT(1) FROM c",
+        "SELECT TOP 1 VALUE COUNT(1) FROM c",
     ],
 )
 def test_what_is_wrong_or_outside_the_subset_is_refused_with_400(text: str) -> None:
@@ -283,6 +290,60 @@ def test_what_is_wrong_or_outside_the_subset_is_refused_with_400(text: str) -> N
         plan(text)
     assert refused.value.status == 400
     assert refused.value.message
+
+
+@pytest.mark.parametrize("operator", ["OR", "AND"])
+def test_two_thousand_terms_in_a_row_are_served_as_in_the_service(operator: str) -> None:
+    others = [f"c.n {'=' if operator == 'OR' else '!='} {at}" for at in range(3, 1002)]
+    terms = f" {operator} ".join([*["(c.n = 1)"] * 1000, *others, "c.n = 1"])
+    assert answer("SELECT VALUE c.id FROM c WHERE {}".replace("{}", terms)) == ["a"]
+
+
+def test_aggregate_takes_an_order_that_it_does_not_need_and_the_index_must_have_it() -> None:
+    assert answer("SELECT VALUE COUNT(1) FROM c ORDER BY c.n") == [5]
+    policy = IndexingPolicy.read({"includedPaths": [{"path": "/n/?"}], "excludedPaths": [{"path": "/*"}]})
+    with pytest.raises(CosmosError, match="order-by item is excluded"):
+        plan("SELECT VALUE COUNT(1) FROM c ORDER BY c.s", indexing=policy)
+
+
+@pytest.mark.parametrize(
+    ("item", "alone", "across"),
+    [("MAX(c.s)", [], [None]), ("MIN(c.s)", [], [None]), ("AVG(c.n)", [], [None]), ("COUNT(1)", [0], [0])],
+)
+def test_aggregate_of_nothing_is_null_across_partitions_as_the_sdk_merges_it(
+    item: str, alone: list[Json], across: list[Json]
+) -> None:
+    text = "SELECT VALUE {} FROM c WHERE c.id = 'nowhere'".replace("{}", item)
+    assert [json.loads(row) for row in page(plan(text), THINGS).rows] == alone
+    assert [json.loads(row) for row in page(plan(text, cross=True), THINGS).rows] == across
+
+
+def test_metrics_count_what_a_page_read_and_nothing_for_a_count_alone() -> None:
+    for text, counts in (("SELECT * FROM c WHERE c.n = 1", (5, 1)), ("SELECT VALUE COUNT(1) FROM c", (0, 1))):
+        metrics = Metrics()
+        known = [Candidate(at, dump(each)) for at, each in enumerate(THINGS, 1)]
+        rows = plan(text).page(lambda start, known=known: known[start:], 100, None, metrics).rows
+        named = dict(part.split("=") for part in metrics.header(rows).split(";"))
+        assert (int(named["retrievedDocumentCount"]), int(named["outputDocumentCount"])) == counts
+        assert (int(named["retrievedDocumentSize"]) > 0) == (counts[0] > 0)
+        assert float(named["indexUtilizationRatio"]) == (0.2 if counts[0] else 1.0)
+
+
+def test_filter_of_one_partition_key_names_it() -> None:
+    spec = container_spec({"id": "c", "partitionKey": {"paths": ["/a/b"], "version": 2}})
+    texts = {
+        "SELECT * FROM c WHERE c.n = 1 AND c.a.b = @key": key_of("x"),
+        "SELECT * FROM c WHERE 7 = c.a.b": key_of(7),
+        "SELECT * FROM r WHERE r.a.b = null": key_of(None),
+        "SELECT * FROM c WHERE c.a.b = 'x' OR c.n = 1": None,
+        "SELECT * FROM c WHERE c.a.b > 'x'": None,
+        "SELECT * FROM c WHERE c.a.b = c.n": None,
+        "SELECT * FROM c WHERE c.a.b = @list": None,
+        "SELECT * FROM c WHERE c.b = 'x'": None,
+        "SELECT VALUE x FROM x IN c.a WHERE x.a.b = 'x'": None,
+        "SELECT * FROM c": None,
+    }
+    assert {text: key_of_filter(text, {"@key": "x", "@list": []}, spec) for text in texts} == texts
 
 
 def test_order_by_needs_the_path_in_the_index_as_in_the_service() -> None:

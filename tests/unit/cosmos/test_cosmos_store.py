@@ -103,6 +103,19 @@ def test_catalogue_and_items_are_there_again_after_reopening(tmp_path: Path) -> 
     again.close()
 
 
+def test_throughput_of_a_database_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "cosmos.db"
+    store = opened(path)
+    assert store.databases["db"].throughput == 0
+    with store.write() as write:
+        write.create_database("shared", 1000)
+        write.replace_database(store.databases["shared"], 2000)
+    store.close()
+    again = opened(path)
+    assert again.databases["shared"].throughput == 2000
+    again.close()
+
+
 def test_numbers_and_lsns_are_never_used_twice(tmp_path: Path) -> None:
     path = tmp_path / "cosmos.db"
     seen: set[str | None] = set()
