@@ -140,7 +140,8 @@ def of_one_identity(azure: Profile) -> Iterator[Finding]:
         missing = [part for part in (".clientId", *_OF_THE_IDENTITY.get(name, ())) if part not in text]
         yield Finding(
             "Azure", "identity (R69)", f"{name} is made of the identity's clientId", not missing,
-            fact.place if fact else "infra/app/function.bicep: absent", f"{' and '.join(missing)} is expected",
+            fact.place if fact else "infra/app/function.bicep: absent",
+            f"missing in it: {', '.join(missing) or 'nothing'}",
         )  # fmt: skip
 
 

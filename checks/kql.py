@@ -72,6 +72,9 @@ def faults(name: str, text: str) -> Iterator[str]:
     start, *stages = _stages(tokens)
     variables = _given(start)
     columns = set(TABLES[tables[0]])
+    for stage in stages:
+        if len(stage) < 2:
+            yield f"{name}: nothing stands behind {stage[0][1] if stage else '|'!r}"
     for stage in (start, *stages):
         yield from _unknown(name, stage, columns | variables)
         columns = _columns_behind(stage, columns)
@@ -118,7 +121,7 @@ def _columns_behind(stage: list[tuple[str, str]], columns: set[str]) -> set[str]
     for item in _items(stage[1:]):
         if len(item) > 1 and item[1][1] == "=":
             found.add(item[0][1])
-        elif operator == "project" or item[0][1] not in FUNCTIONS or item[0][1] in ("arg_max", "bin"):
+        elif len(item) == 1 or (operator == "summarize" and item[0][1] in ("arg_max", "bin")):
             # A column by itself, or a function that keeps the names of its columns.
             found |= {word for kind, word in item if kind == "name" and word in columns}
     return found

@@ -18,7 +18,7 @@ from opentelemetry import context as otel_context
 from opentelemetry import metrics, trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from shared.errors import EVENT_CONFIGURATION, EVENT_PARTITION_FULL, Reason, TransientError
+from shared.errors import EVENT_CONFIGURATION, Reason, TransientError
 
 VERSION: Final = "0.1.0"
 LOGGER: Final = "convoy"
@@ -29,7 +29,6 @@ OUTBOX_STUCK: Final = "outbox.stuck"
 OUTBOX_SWEPT: Final = "outbox.swept"
 EFFECT_CALLED: Final = "effect.called"
 EFFECT_PARKED: Final = "effect.parked"
-PARTITION_FULL: Final = EVENT_PARTITION_FULL
 GAP_OPEN: Final = "gap.open"
 STREAM_INCOMPLETE: Final = "stream.incomplete"
 ENTRY_REFUSED: Final = "entry.refused"

@@ -58,7 +58,7 @@ BATCH = "batch"
 
 NOT_COMMITTED_STATUSES = frozenset({429, 449})
 CONFIGURATION_STATUSES = frozenset({401, 403, 404})
-PARTITION_FULL = (403, 1014)
+_PARTITION_FULL = (403, 1014)
 CONTAINER_REPLACED = (400, 1024)
 SESSION_NOT_AVAILABLE = (404, 1002)
 OWNER_GONE = (404, 1003)
@@ -315,7 +315,7 @@ def _error(status: int, sub_status: int | None, what: str, *, write: bool) -> Ap
     """What a status that is no answer means (docs/contracts.md, section 10)."""
     if status == 413:
         return PermanentError(Reason.ITEM_TOO_LARGE, what)
-    if (status, sub_status) == PARTITION_FULL:
+    if (status, sub_status) == _PARTITION_FULL:
         return TransientError(what, event=EVENT_PARTITION_FULL, of_record=True)
     if (status, sub_status) == SESSION_NOT_AVAILABLE or status in NOT_COMMITTED_STATUSES:
         return TransientError(what)

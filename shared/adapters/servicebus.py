@@ -55,7 +55,7 @@ class ServiceBusQueues:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def send(self, role: Role, messages: Sequence[OutgoingMessage]) -> int:
-        """Send as many of the first messages as fit into one AMQP batch; says how many the broker accepted.
+        """Send as many of the first messages, of one or more, as fit into one AMQP batch; says how many were accepted.
 
         Raises: PermanentError, ItemTooLarge, when the first one alone is too large; TransientError.
         """
@@ -63,7 +63,7 @@ class ServiceBusQueues:
             async with asyncio.timeout(CALL_SECONDS):  # the wait for a sender included
                 async with self._sender(role) as sender:
                     batch = await _batch(sender, messages)
-                    if len(batch) == 0:  # its envelope is too much for the first message, which may fit by itself
+                    if len(batch) == 0:  # the first message may fit without an envelope; if not, the broker says so
                         await sender.send_messages(_sdk_message(messages[0]))
                         return 1
                     await sender.send_messages(batch)
@@ -123,7 +123,7 @@ async def _batch(sender: ServiceBusSender, messages: Sequence[OutgoingMessage]) 
     """
     first = messages[0]
     envelope = _ENVELOPE_BYTES + len(first.message_id.encode()) + len(first.session_id.encode())
-    limit = (await sender.create_message_batch()).max_size_in_bytes
+    limit = (await sender.create_message_batch()).max_size_in_bytes  # a batch is all that tells the link's limit
     batch = await sender.create_message_batch(limit - envelope)
     for message in messages:
         try:

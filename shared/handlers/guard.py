@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from shared import telemetry
 from shared.contracts.documents import AttemptNote
 from shared.domain import failures, reserved
-from shared.domain.failures import Ending, Poison, outcome_of
+from shared.domain.failures import SETTLEMENTS, Ending, Poison, Settlement, outcome_of
 from shared.domain.verdicts import Outcome
 from shared.envelope import Envelope
 from shared.errors import InFlightError, PermanentError, Reason, TransientError
@@ -34,6 +34,10 @@ class Ended:
     outcome: Outcome
     reason: Reason | None = None
     error: Exception | None = None
+
+    def __post_init__(self) -> None:
+        if (self.error is None) is not (SETTLEMENTS[self.outcome] is Settlement.COMPLETE):
+            raise ValueError(f"{self.outcome} is to {SETTLEMENTS[self.outcome]}, and the error is {self.error!r}")
 
 
 class Guard:
@@ -67,8 +71,9 @@ class Guard:
             try:
                 ended = await self._surely_end(consumer, handler, envelope, attempt, facts)
             except BaseException as exc:  # a cancelled task, an interpreter that exits
-                self._report(consumer, envelope, attempt, facts, Ended(Outcome.TRANSIENT), exc)
-                raise TransientError(f"the invocation was ended by {type(exc).__name__}") from exc
+                error = TransientError(f"the invocation was ended by {type(exc).__name__}")
+                self._report(consumer, envelope, attempt, facts, Ended(Outcome.TRANSIENT, error=error), exc)
+                raise error from exc
             self._report(consumer, envelope, attempt, facts, ended, ended.error)
             if ended.error is not None:
                 raise ended.error

@@ -14,7 +14,7 @@ import jsonschema
 import pytest
 from pydantic import BaseModel
 
-from shared import settings, telemetry
+from shared import errors, settings, telemetry
 from shared.contracts import documents, ledger, orders, values
 from shared.contracts.http import OrderAccepted, OrderView, Problem, ProblemKind
 from shared.domain import identity, payload, reserved, validation
@@ -267,6 +267,7 @@ def test_each_setting_that_the_page_names_is_in_the_table() -> None:
 def test_events_and_metrics_are_the_code_s() -> None:
     text = section(14)
     events = {value for name, value in vars(telemetry).items() if name.isupper() and isinstance(value, str)}
+    events |= {value for name, value in vars(errors).items() if name.startswith("EVENT_")}
     assert {codes(row[0])[0] for row in rows(text, "Event")} == events - {telemetry.VERSION, telemetry.LOGGER}
     source = Path(telemetry.__file__).read_text(encoding="utf-8")
     created = set(re.findall(r'create_\w+\(\s*"([^"]+)"', source))

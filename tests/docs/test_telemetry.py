@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from checks import kql
-from shared import telemetry
+from shared import errors, telemetry
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "telemetry.md").read_text(encoding="utf-8")
@@ -27,12 +27,12 @@ def table(page: str, heading: str) -> dict[str, list[str]]:
 
 
 def events_in_code() -> set[str]:
-    """The constants of shared/telemetry.py that are events."""
-    return {
+    """The constants of shared/telemetry.py that are events, and those that errors carry."""
+    carried = {value for name, value in vars(errors).items() if name.startswith("EVENT_")}
+    return carried | {
         value
         for name, value in vars(telemetry).items()
         if name.isupper() and isinstance(value, str) and name not in ("VERSION", "LOGGER") and not name.startswith("_")
-        if not name.startswith("EVENT_")
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -10,24 +11,48 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DELETED = ("local", "bench", "ops")
-KEPT_TESTS = "unit"
+LEFT_OUT = {"__pycache__", "node_modules"}
 
 
 @pytest.fixture(scope="module")
 def fork(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the project without the stack and without the tests that run on it."""
+    """A copy of the project without what docs/fork.md says can go with the stack."""
     place = tmp_path_factory.mktemp("fork") / "project"
-    shutil.copytree(ROOT, place, ignore=_without_the_stack)
+    shutil.copytree(ROOT, place, ignore=_hidden)
+    for deleted in _deletable("local/"):
+        assert (place / deleted).exists(), deleted
+        shutil.rmtree(place / deleted)
     return place
 
 
-def _without_the_stack(folder: str, names: list[str]) -> list[str]:
+def _deletable(first: str) -> list[str]:
+    """The folders of the row of docs/fork.md that begins with this one."""
+    text = (ROOT / "docs" / "fork.md").read_text(encoding="utf-8")
+    (row,) = (line for line in text.splitlines() if line.startswith(f"| `{first}`"))
+    found = []
+    for name in re.findall(r"`([^`]+)`", row.split("|")[1]):
+        head, _, rest = name.partition("{")
+        tails, _, end = rest.partition("}")
+        found += [f"{head}{tail}{end}" for tail in tails.split(",")] if rest else [name]
+    return found
+
+
+def _hidden(folder: str, names: list[str]) -> set[str]:
     if Path(folder) == ROOT:
-        return [name for name in names if name in DELETED or (name.startswith(".") and name != ".funcignore")]
-    if Path(folder) == ROOT / "tests":
-        return [name for name in names if name != KEPT_TESTS]
-    return [name for name in names if name == "__pycache__"]
+        return LEFT_OUT | {name for name in names if name.startswith(".") and name != ".funcignore"}
+    return LEFT_OUT
+
+
+def test_what_is_left_of_the_tests_can_be_collected(fork: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider"],
+        cwd=fork,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
 
 
 def test_a_fork_without_the_stack_passes_its_unit_tests(fork: Path) -> None:

@@ -9,6 +9,7 @@ import time
 
 from rich.progress import track
 
+from local.demo.command import leave
 from tests.simulation.engine import ROUGH
 from tests.simulation.run import run_seed
 
@@ -22,6 +23,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.seeds < 1 or arguments.start < 0:
         parser.error("--seeds must be 1 or more, --start 0 or more")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()
     for seed in track(range(arguments.start, arguments.start + arguments.seeds), "schedules"):
         report = run_seed(seed, ROUGH if arguments.rough else None)
@@ -33,9 +35,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.stderr.write("simulate: interrupted\n")
-        sys.exit(130)
+    leave("simulate", main)
