@@ -11,10 +11,11 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+from local.demo.differences import document_id
 from local.demo.expect import Expectation, Park, expect
 from local.demo.lines import Line, parse_lines
 from local.demo.model import Entry, Ledger, Order, Posting, Stream
-from local.demo.verify import Copy, EndState, document_id
+from local.demo.verify import Copy, EndState
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 
