@@ -10,14 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from local.broker import codec
-from local.broker.addresses import CBS, entity_path, managed_path
-from local.broker.cbs import Claims, SasKey, put_token
-from local.broker.codec import CodecError, Described, Encoded, Symbol
+from local.broker import admission, codec
+from local.broker.codec import CodecError, Encoded, Symbol
 from local.broker.exchange import SETTLEMENTS, Exchange, Operation, keys_of
 from local.broker.frames import (
     ACCEPTED,
-    COORDINATOR,
     DECODE_ERROR,
     MODIFIED,
     REJECTED,
@@ -37,7 +34,6 @@ from local.broker.frames import (
     serial_difference,
 )
 from local.broker.machine import Queue
-from local.broker.management import Management
 from local.broker.messages import BATCH_FORMAT, ReceivedMessage, parse_batch, parse_message
 from local.broker.model import BrokerError, Delivery, Outcome, SessionLock
 from local.broker.service import Waiter
@@ -52,10 +48,10 @@ _MAX_REQUEST_BYTES = 1024 * 1024
 _MAX_UNSENT_REPLIES = 1000
 _DEFAULT_ACCEPT_SECONDS = 65.0  # the cloud's wait for a next session when the client names none
 
-_SOURCE, _TARGET = 0x28, 0x29
-_ADDRESS, _FILTER = 0, 7  # fields of a source; a target's address comes first too
+SOURCE, TARGET = 0x28, 0x29
+ADDRESS, FILTER = 0, 7  # fields of a source; a target's address comes first too
 _SETTLED = 1
-_SESSION_FILTER = Symbol("com.microsoft:session-filter")
+SESSION_FILTER = Symbol("com.microsoft:session-filter")
 _TIMEOUT = "com.microsoft:timeout"
 _SESSION_LOCK_LOST = "com.microsoft:session-lock-lost"
 _DEAD_LETTER_TEXTS = ("DeadLetterReason", "DeadLetterErrorDescription")
@@ -119,7 +115,7 @@ class IncomingLink(Link):
             role=True,
             snd_settle_mode=attach.snd_settle_mode,
             rcv_settle_mode=attach.rcv_settle_mode,
-            source=attach.source or codec.described(_SOURCE, codec.encode_list([])),
+            source=attach.source or codec.described(SOURCE, codec.encode_list([])),
             target=attach.target,
             max_message_size=max_message_bytes,
             properties={_BATCH_LIMIT: codec.ulong(max_message_bytes)},
@@ -198,7 +194,7 @@ class QueueSender(IncomingLink):
 
     def refuse_size(self, size: int) -> BrokerError:
         """The entity's own words."""
-        return self._queue.too_large(size)
+        return admission.too_large(size, self._queue.options)
 
 
 # Answers a request, now or later.
@@ -439,13 +435,13 @@ class UnansweredLink(Link):
 
     def on_detach(self, frame: Detach) -> None:
         """The client no longer waits."""
-        self.session.send(_refusal(self._attach))
+        self.session.send(refusal(self._attach))
         super().on_detach(frame)
 
     def refuse(self, error: BrokerError) -> None:
         """Answer with an attach that makes no link, and the reason."""
         if self.is_attached:
-            self.session.send(_refusal(self._attach))
+            self.session.send(refusal(self._attach))
             self.detach(error.condition, error.description)
 
     def pass_flow_on(self) -> None:
@@ -456,13 +452,17 @@ class UnansweredLink(Link):
 
 
 class HeldLink(UnansweredLink):
-    """A link that somebody keeps from being made."""
+    """A link that somebody keeps from being made; `make` makes it in this one's place."""
+
+    def __init__(self, session: Session, attach: Attach, make: Callable[[Session, Attach], None]) -> None:
+        super().__init__(session, attach)
+        self._make = make
 
     def make(self) -> None:
         """Make it, unless the client has given up."""
         if self.is_attached:
             self.session.links.pop(self.handle)
-            _make_or_refuse(self.session, self._attach)
+            self._make(self.session, self._attach)
             self.pass_flow_on()
 
 
@@ -525,120 +525,12 @@ class PendingReceiver(UnansweredLink):
         self.refuse(BrokerError("com.microsoft:timeout", text))
 
 
-def attach(session: Session, frame: Attach) -> None:
-    """Make the link that a client attaches, or refuse it: an attach without source and target, then a detach."""
-    service, connection = session.connection.front.service, session.connection
-    operation = None if service.intercept is None else _attach_operation(frame)
-    if operation is None:
-        _make_or_refuse(session, frame)
-        return
-    held = HeldLink(session, frame)
-    exchange = Exchange(
-        operation,
-        lambda: None,
-        answer=lambda _: connection.guard(held.make),
-        refuse=lambda error: connection.guard(lambda: held.refuse(error)),
-        cut=connection.cut,
-    )
-    service.pass_through(exchange)
-
-
-def _attach_operation(frame: Attach) -> Operation | None:
-    """What the client attaches to; None where that is no entity, or nothing that can be read."""
-    try:
-        _, fields = decode_composite((frame.source if frame.role else frame.target) or b"")
-        path = entity_path(_text(fields, _ADDRESS) or CBS)
-        session_id = _session_filter(fields)[1] if frame.role else None
-    except (BrokerError, CodecError):
-        return None
-    if path.lower() == CBS:
-        return None
-    managed = managed_path(path)
-    if managed is not None:
-        return Operation("attach-management", managed)
-    return Operation("attach-receiver" if frame.role else "attach-sender", path, [(session_id, None)])
-
-
-def _make_or_refuse(session: Session, frame: Attach) -> None:
-    try:
-        _make(session, frame)
-    except (BrokerError, CodecError) as exc:
-        error = exc if isinstance(exc, BrokerError) else BrokerError(DECODE_ERROR, f"The link's terminus: {exc}.")
-        session.links.pop(frame.handle, None)
-        session.send(_refusal(frame))
-        session.send(Detach(frame.handle, closed=True, error=encode_error(error.condition, error.description)))
-
-
-def _make(session: Session, frame: Attach) -> None:
-    connection = session.connection
-    code, fields = decode_composite((frame.source if frame.role else frame.target) or b"")
-    if code == COORDINATOR:
-        raise BrokerError("amqp:not-implemented", "Transactions are not available in this broker.")
-    if code != (_SOURCE if frame.role else _TARGET):
-        raise BrokerError("amqp:invalid-field", f"0x{code:02x} describes no terminus.")
-    address = _text(fields, _ADDRESS)
-    if address is None:
-        raise BrokerError("amqp:invalid-field", f"The link '{frame.name}' has no address.")
-    path = entity_path(address)
-    if path.lower() == CBS:
-        _make_request_link(session, frame, CBS, partial(_put_token, key=connection.front.key, claims=connection.claims))
-        return
-    managed = managed_path(path)
-    if not connection.claims.cover(path):
-        raise BrokerError("amqp:unauthorized-access", f"Unauthorized access. No token was put for '{path}'.")
-    queue = connection.front.service.broker.queue(managed or path)
-    if managed is not None:
-        management = Management(connection.front.service, queue, connection.session_lock, connection.cut)
-        _make_request_link(session, frame, path.lower(), management.respond)
-    elif not frame.role:
-        queue.refuse_sender()
-        QueueSender(session, frame, queue)
-    else:
-        _make_receiver(session, frame, queue, fields)
-
-
-def _put_token(request: ReceivedMessage, reply: Callable[[bytes], None], key: SasKey, claims: Claims) -> None:
-    reply(put_token(request, key, claims))
-
-
-def _make_request_link(session: Session, frame: Attach, node: str, respond: Respond) -> None:
-    if frame.role:
-        target = decode_composite(frame.target)[1] if frame.target else []
-        ReplyLink(session, frame, node, _text(target, _ADDRESS))
-    else:
-        RequestLink(session, frame, node, respond)
-
-
-def _make_receiver(session: Session, frame: Attach, queue: Queue, source: list[Encoded]) -> None:
-    has_filter, session_id = _session_filter(source)
-    if not has_filter:
-        queue.refuse_plain_receiver()
-        QueueReceiver(session, frame, queue, None)
-    else:
-        queue.refuse_session_receiver()
-        PendingReceiver(session, frame, queue, session_id)
-
-
-def _session_filter(source: list[Encoded]) -> tuple[bool, str | None]:
-    """Whether the source has a session filter, and for which session. A null value stands for the next one."""
-    raw = source[_FILTER] if len(source) > _FILTER else codec.NULL
-    filters = {} if raw == codec.NULL else codec.raw_map(raw)
-    if _SESSION_FILTER not in filters:
-        return False, None
-    value = codec.decode_one(filters[_SESSION_FILTER])
-    if isinstance(value, Described):  # some libraries describe the value, as other filters are
-        value = value.value
-    if value is not None and not isinstance(value, str):
-        raise BrokerError("com.microsoft:argument-error", "The session filter's value is no string.")
-    return True, value
-
-
 def _with_session(source: Encoded | None, session_id: str) -> Encoded:
     """The client's source with the session that it was given; all else, the address above all, as Python sent it."""
     _, fields = decode_composite(source or b"")
-    fields += [codec.NULL] * (_FILTER + 1 - len(fields))
-    fields[_FILTER] = codec.encode_map({_SESSION_FILTER: session_id})
-    return codec.described(_SOURCE, codec.encode_list(fields))
+    fields += [codec.NULL] * (FILTER + 1 - len(fields))
+    fields[FILTER] = codec.encode_map({SESSION_FILTER: session_id})
+    return codec.described(SOURCE, codec.encode_list(fields))
 
 
 def _receiver_answer(
@@ -651,13 +543,14 @@ def _receiver_answer(
         snd_settle_mode=attach.snd_settle_mode,
         rcv_settle_mode=attach.rcv_settle_mode,
         source=source,
-        target=attach.target or codec.described(_TARGET, codec.encode_list([])),
+        target=attach.target or codec.described(TARGET, codec.encode_list([])),
         initial_delivery_count=0,
         properties=properties,
     )
 
 
-def _refusal(attach: Attach) -> Attach:
+def refusal(attach: Attach) -> Attach:
+    """The answer to an attach that makes no link; a detach with the reason follows."""
     return Attach(attach.name, attach.handle, role=not attach.role, initial_delivery_count=0)
 
 
@@ -681,7 +574,8 @@ def _dead_letter_text(raw: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _text(fields: list[Encoded], index: int) -> str | None:
+def text_of(fields: list[Encoded], index: int) -> str | None:
+    """A field that is a string, or null."""
     value = codec.decode_one(fields[index]) if index < len(fields) else None
     if value is not None and not isinstance(value, str):
         raise CodecError("the address is no string")

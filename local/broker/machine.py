@@ -19,6 +19,7 @@ import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from local.broker import admission
 from local.broker.codec import CodecError
 from local.broker.deadlines import Deadlines
 from local.broker.duplicates import DuplicateWindow
@@ -42,7 +43,6 @@ from local.broker.sessions import Session, Sessions
 
 __all__ = ["Broker", "BrokerError", "Counts", "Delivery", "Queue", "QueueOptions", "SessionLock", "StoredMessage"]
 
-MAX_ID_LENGTH = 128
 MAX_REASON_LENGTH = 4096
 
 _NOT_ALLOWED = "amqp:not-allowed"
@@ -130,7 +130,8 @@ class Queue:
             BrokerError: for the first message that breaks a rule; then none is stored.
         """
         self._deadlines.run(now)
-        checked = [self._checked(message) for message in messages]
+        self.refuse_sender()
+        checked = [admission.checked(message, self.options) for message in messages]
         return [self._admit(message, now) for message in checked]
 
     def cancel_scheduled(self, numbers: Sequence[int], now: float) -> None:
@@ -142,42 +143,6 @@ class Queue:
                 raise _not_found(stored.sequence_number)
         for stored in found:
             self._remove(stored)
-
-    def _checked(self, message: ReceivedMessage) -> ReceivedMessage:
-        self.refuse_sender()
-        if self.options.requires_session and message.session_id is None:
-            raise BrokerError(
-                _NOT_ALLOWED,
-                "The SessionId was not set on a message, and it cannot be sent to the entity. "
-                "Entities that have session support enabled can only receive messages that have the SessionId set.",
-            )
-        for what, value in (("MessageId", message.message_id), ("SessionId", message.session_id)):
-            if isinstance(value, str | bytes):
-                _check_length(what, value)
-        if None not in (message.partition_key, message.session_id) and message.partition_key != message.session_id:
-            raise BrokerError(
-                _NOT_ALLOWED,
-                f"The PartitionKey '{message.partition_key}' must equal the SessionId '{message.session_id}'.",
-            )
-        if message.size > self.options.max_message_bytes:
-            raise self.too_large(message.size)
-        if message.session_id is None or message.session_id == self._session_id(message.session_id):
-            return message
-        return message.with_session_id(self._session_id(message.session_id))
-
-    def _session_id(self, session_id: str) -> str:
-        """The id as this queue answers it: as it was sent, or with its ASCII letters lower-cased."""
-        if not self.options.folds_session_case:
-            return session_id
-        return "".join(c.lower() if c.isascii() else c for c in session_id)
-
-    def too_large(self, size: int) -> BrokerError:
-        """The refusal of a message or transfer of this size."""
-        return BrokerError(
-            "amqp:link:message-size-exceeded",
-            f"The received message (size {size} bytes) exceeds the limit of {self.options.max_message_bytes} bytes "
-            f"of the entity '{self.name}'.",
-        )
 
     def _admit(self, message: ReceivedMessage, now: float) -> int:
         if message.message_id is None:
@@ -216,18 +181,13 @@ class Queue:
 
     def _append(self, message: ReceivedMessage, now: float) -> StoredMessage:
         number = self._next_number()
-        ttl = self.ttl_of(message)
+        ttl = admission.ttl_of(message, self.options)
         stored = StoredMessage(message, number, number, now, expires_at=None if ttl is None else now + ttl)
         self._add(stored)
         if stored.expires_at is not None:
             self._deadlines.set((self, "ttl", number), stored.expires_at, lambda when: self._on_ttl(stored, when))
         self._offer(stored)
         return stored
-
-    def ttl_of(self, message: ReceivedMessage) -> float | None:
-        """The time to live: the lesser of the message's and the entity's. In a dead-letter queue nothing expires."""
-        given = [ttl for ttl in (message.ttl_seconds, self.options.default_ttl_seconds) if ttl is not None]
-        return min(given) if given else None
 
     # ----------------------------------------------------------------------------------------------------- receiving
 
@@ -441,8 +401,8 @@ class Queue:
         """
         self._deadlines.run(now)
         self.refuse_session_receiver()
-        _check_length("SessionId", session_id)
-        session = self._sessions.named(self._session_id(session_id))
+        admission.check_length("SessionId", session_id)
+        session = self._sessions.named(admission.answered_id(session_id, self.options))
         if session.lock is not None:
             raise BrokerError(
                 "com.microsoft:session-cannot-be-locked",
@@ -480,7 +440,7 @@ class Queue:
         """
         session = self._held(lock, now)
         if state is not None and len(state) > self.options.max_message_bytes:
-            raise self.too_large(len(state))
+            raise admission.too_large(len(state), self.options)
         session.state, session.state_set_at = state, now
 
     def session_ids(self, now: float, *, state_set_after: float | None = None) -> list[str]:
@@ -702,13 +662,6 @@ class Queue:
         if session.waiting:
             self._context.listener(SessionReady(self.name))
         self._sessions.drop_if_idle(session)
-
-
-def _check_length(what: str, value: str | bytes) -> None:
-    """Refuse an id that is too long, counted as the service counts a text: in UTF-16 code units."""
-    length = len(value.encode("utf-16-le", "surrogatepass")) // 2 if isinstance(value, str) else len(value)
-    if length > MAX_ID_LENGTH:
-        raise BrokerError(_ARGUMENT, f"The {what} has {length} characters; the limit is {MAX_ID_LENGTH}.")
 
 
 def _dead_letter_options(options: QueueOptions) -> QueueOptions:

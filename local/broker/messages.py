@@ -98,6 +98,14 @@ class ReceivedMessage:
         return b"".join(parts)
 
     @property
+    def has_text(self) -> bool:
+        """Whether `body` is all of the body: it isn't of a sequence, nor of a value that is neither text nor bytes."""
+        return all(
+            code == _DATA or (code == _VALUE and isinstance(codec.decode_one(value), str | bytes))
+            for code, value, _ in _sections(self.body_sections)
+        )
+
+    @property
     def value(self) -> Encoded | None:
         """The content of an amqp-value body; None when the body is another one."""
         for code, value, _ in _sections(self.body_sections):

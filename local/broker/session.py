@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from local.broker import links
+from local.broker import attaching
 from local.broker.codec import Encoded
 from local.broker.frames import (
     AmqpError,
@@ -23,6 +23,7 @@ from local.broker.frames import (
     serial_add,
     serial_difference,
 )
+from local.broker.links import Link
 
 if TYPE_CHECKING:
     from local.broker.connection import Connection
@@ -40,13 +41,13 @@ class Session:
     def __init__(self, connection: Connection, channel: int, peer: Begin) -> None:
         self.connection = connection
         self.channel = channel
-        self.links: dict[int, links.Link] = {}
+        self.links: dict[int, Link] = {}
         self._next_incoming_id = peer.next_outgoing_id
         self._next_outgoing_id = 0
         self._next_delivery_id = 0
         self._peer_window = peer.incoming_window
         self._unsent: deque[tuple[Transfer, bytes]] = deque()  # frames that wait for the peer's window
-        self._unsettled: dict[int, tuple[links.Link, OnDisposition]] = {}
+        self._unsettled: dict[int, tuple[Link, OnDisposition]] = {}
         answer = Begin(
             remote_channel=channel,
             next_outgoing_id=0,
@@ -81,7 +82,7 @@ class Session:
 
     def deliver(
         self,
-        link: links.Link,
+        link: Link,
         tag: bytes,
         payload: bytes,
         *,
@@ -116,7 +117,7 @@ class Session:
                 raise AmqpError(
                     "amqp:session:handle-in-use", f"Handle {performative.handle} is in use or above {_HANDLE_MAX}."
                 )
-            links.attach(self, performative)
+            attaching.attach(self, performative)
         elif isinstance(performative, Detach):
             link = self.links.get(performative.handle)
             if link is not None:
@@ -134,7 +135,7 @@ class Session:
         for link in list(self.links.values()):
             link.pump()
 
-    def forget_link(self, link: links.Link) -> None:
+    def forget_link(self, link: Link) -> None:
         """The link is gone, and with it its delivery ids: a late disposition must not settle what it held."""
         self.links.pop(link.handle, None)
         self._unsettled = {key: held for key, held in self._unsettled.items() if held[0] is not link}
@@ -184,7 +185,7 @@ class Session:
             settle(disposition, partial(self._answer_disposition, link, delivery_id, disposition.settled))
 
     def _answer_disposition(
-        self, link: links.Link, delivery_id: int, is_settled: bool | None, state: Encoded | None
+        self, link: Link, delivery_id: int, is_settled: bool | None, state: Encoded | None
     ) -> None:
         if not is_settled and self.links.get(link.handle) is link:
             self.send(Disposition(role=False, first=delivery_id, last=delivery_id, settled=True, state=state))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from local.broker import codec
+from local.broker.admission import ttl_of
 from local.broker.codec import Timestamp
 from local.broker.machine import Queue
 from local.broker.messages import encode_message
@@ -29,7 +30,7 @@ def encode_delivery(queue: Queue, delivery: Delivery, *, is_locked: bool) -> byt
     return encode_message(
         delivery.message,
         delivery_count=delivery.delivery_count,
-        ttl_seconds=queue.ttl_of(delivery.message),
+        ttl_seconds=ttl_of(delivery.message, queue.options),
         annotations=annotations,
         lock_token=delivery.lock_token if is_locked else None,
     )
@@ -40,7 +41,7 @@ def encode_peeked(queue: Queue, stored: StoredMessage) -> bytes:
     return encode_message(
         stored.message,
         delivery_count=stored.delivery_count,
-        ttl_seconds=queue.ttl_of(stored.message),
+        ttl_seconds=ttl_of(stored.message, queue.options),
         annotations=_annotations(stored, stored.state),
     )
 
