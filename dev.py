@@ -43,6 +43,17 @@ OPTIONAL = "optional:"
 BESIDE = "optional: beside the project"  # such a skip is never a failure: the thing can't be installed
 
 
+RUN_MODULE = """\
+import os, runpy, sys
+sys.path[0] = os.getcwd()
+try:
+    runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+# As `-m` does, but a Ctrl-C while a command is still importing is no traceback either.
+
+
 class MissingError(Exception):
     """This machine lacks something; the text names what, and what to do."""
 
@@ -114,7 +125,8 @@ def main(arguments: Sequence[str]) -> int:
     if name == "check":
         return check(python)
     command = COMMANDS[name]
-    return hand_over([str(python), "-m", command.module, *command.arguments, *from_here(rest, command.files)])
+    start = ["-m", command.module] if command.module == "pytest" else ["-c", RUN_MODULE, command.module]
+    return hand_over([str(python), *start, *command.arguments, *from_here(rest, command.files)])
 
 
 def from_here(arguments: Sequence[str], files: Sequence[str]) -> list[str]:

@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
     lines = [f"infra/ read by {sources.read_by}", "", *map(str, findings), "", "What differs between Azure and local:"]
     lines += parity.report(sources.azure, sources.local)
     violated = [finding for finding in findings if not finding.holds]
-    lines += ["", f"{len(findings)} relations, {len(violated)} violated"]
+    lines += ["", f"{len(findings)} relations, {len(violated)} violated", *map(str, violated)]
     sys.stdout.write("\n".join(lines) + "\n")
     return FAILED if violated else 0
 

@@ -24,9 +24,11 @@ from local.host.events import HostEvent
 from local.host.lines import line_of, stamped
 from local.host.watch import stamps, watch
 from local.interrupt import INTERRUPTED, on_signals
+from local.json_file import read_object
 from local.stack import HERE, PortError, Ports, Stack, check_ports
 
 OK: Final = 0
+EXAMPLES: Final = Path("docs", "examples")  # of a project: a body by the name of the function that takes it
 USAGE: Final = 2
 ENVIRONMENT: Final = 3
 
@@ -132,7 +134,7 @@ async def _serve(options: argparse.Namespace, stopping: asyncio.Future[int]) -> 
             watching = asyncio.create_task(watch(project, sources, lambda names: _reload(stack, names)))
             closing.callback(watching.cancel)
         code = await stopping
-        _say("stopping: finishing what is in hand")
+        _say("stopping: finishing what is in hand; a second Ctrl-C leaves at once")
     return code
 
 
@@ -149,14 +151,16 @@ async def _publish(stack: Stack, control: ControlServer, token: str, closing: co
         "controlUrl": f"http://127.0.0.1:{control.port}",
         "controlToken": token,
     }
+    told = f"in {runfile.NAME}"
     if await asyncio.to_thread(runfile.write, stack.project, content):
         closing.callback(runfile.remove, stack.project, token)
     else:
         _say(f"{runfile.NAME} belongs to another stack that is running; it is left alone")
+        told = token
     _say(f"Service Bus      {stack.service_bus_connection}")
     _say(f"Administration   {stack.admin_url}")
     _say(f"Cosmos DB        {stack.cosmos_connection}")
-    _say(f"Control          http://127.0.0.1:{control.port} (token in {runfile.NAME})")
+    _say(f"Control          http://127.0.0.1:{control.port} (token {told})")
     if stack.host is not None:
         _say(f"Functions        {stack.http_url}")
         _say("Try:")
@@ -166,28 +170,38 @@ async def _publish(stack: Stack, control: ControlServer, token: str, closing: co
 
 
 def _examples(stack: Stack) -> list[str]:
-    """A curl line for each HTTP function."""
+    """A curl line for each HTTP function; with an example's body, and its members in the path, where there is one."""
     host = stack.host
     assert host is not None  # noqa: S101  # called with the app only
+    bodies = {each.stem: each for each in (stack.project / EXAMPLES).glob("*.json")}
+    members = {name: value for each in bodies.values() for name, value in read_object(each).items()}
     lines = []
     for function in host.http_functions:
         method = "GET" if not function.methods or "GET" in function.methods else sorted(function.methods)[0]
         header = f" -H 'x-functions-key: {host.keys.for_level(function.auth_level)}'"
         key = "" if function.auth_level == "anonymous" else header
-        body = " -H 'content-type: application/json' -d @FILE" if method in ("POST", "PUT", "PATCH") else ""
+        file = (EXAMPLES / f"{function.name}.json").as_posix() if function.name in bodies else "FILE"
+        body = f" -H 'content-type: application/json' -d @{file}" if method in ("POST", "PUT", "PATCH") else ""
         verb = "" if method == "GET" else f" -X {method}"
-        path = re.sub(r"\{\*?(\w+)\??\}", r"<\1>", host.path_of(function))
+        path = re.sub(
+            r"\{\*?(\w+)\??\}", lambda found: str(members.get(found[1], f"<{found[1]}>")), host.path_of(function)
+        )
         lines.append(f"curl -i{verb}{key}{body} '{stack.http_url}{path}'")
     return lines
 
 
 async def _reload(stack: Stack, names: list[str]) -> None:
-    _say(stamped(f"changed: {', '.join(names)}; loading the app anew"))
+    _say(stamped(f"changed: {', '.join(names)}; loading the app anew, as soon as nothing is in hand"))
     try:
         await stack.reload_app()
     except (ConfigError, HostError, PortError) as exc:
         _say(stamped(f"error: {exc}"))
         _say(stamped("the app is not loaded; it will be when a source changes"))
+        return
+    try:
+        await stack.check_health()
+    except HostError as exc:
+        _say(stamped(f"error: {exc}"))
 
 
 def _print_event(event: HostEvent) -> None:

@@ -185,8 +185,7 @@ class Stack:
         self.host.observers.extend(self._observers)
         await self.host.start()
         self._closing.push_async_callback(self.host.stop)
-        if self._health is not None:
-            await self._check_health(self._health)
+        await self.check_health()
 
     async def reload_app(self) -> None:
         """Load the app anew, with settings and host.json as they are now; raises what entering raises."""
@@ -226,7 +225,14 @@ class Stack:
         """Where the app's HTTP functions are, without the route prefix; None without the app."""
         return None if self.host is None else f"http://127.0.0.1:{self.host.http_port}"
 
-    async def _check_health(self, path: str) -> None:
+    async def check_health(self) -> None:
+        """Ask the app whether it is well, if a path for that was given.
+
+        Raises: HostError, with what it answers.
+        """
+        path = self._health
+        if path is None:
+            return
         timeout = aiohttp.ClientTimeout(total=HEALTH_SECONDS)
         try:
             async with (
@@ -263,4 +269,4 @@ def check_ports(ports: Ports, *, without: Sequence[str] = ()) -> None:
                 probe.listen(1)
             except OSError as exc:
                 reason = "is taken" if exc.errno == errno.EADDRINUSE else f"can't be used ({exc.strerror})"
-                raise PortError(f"port {port} {reason}; {_WANTS[each.name]} wants it") from None
+                raise PortError(f"port {port} {reason}; {_WANTS[each.name]} wants it (0 takes a free one)") from None

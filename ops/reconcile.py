@@ -134,7 +134,9 @@ async def reconcile(bus: Bus, database: Database, clock: Clock, out: Output, *, 
         out.line(f"{len(findings) - MOST_FINDINGS} more")
     counts = {kind.value: len(tally.of(kind)) for kind in Kind}
     out.line(f"{tally.orders} orders, {tally.ledgers} ledgers, {tally.entries} entries; {tally.parked.total()} parked")
-    out.line(", ".join(f"{count} {kind}" for kind, count in counts.items()))
+    out.line(", ".join(f"{kind}: {count}" for kind, count in counts.items()))
+    if tally.parked:
+        out.line(f"left over besides: {tally.parked.total()} parked messages; `parked list` shows them")
     is_clean = not counts[Kind.VIOLATION] and not counts[Kind.LEFT_OVER] and not tally.parked
     out.result(
         {

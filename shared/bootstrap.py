@@ -180,9 +180,10 @@ async def answer(call: Callable[[Services], Awaitable[HttpAnswer]]) -> HttpAnswe
 
 
 def health(env: Mapping[str, str], functions: tuple[str, ...]) -> HttpAnswer:
-    """Whether the settings can be read, by name; no I/O."""
+    """Whether the settings can be read: names in the answer, the rules that they break in the log; no I/O."""
     try:
         Settings.from_env(env)
     except ConfigurationError as error:
+        telemetry.logger.error(telemetry.CONFIGURATION, extra={"description": str(error)})
         return misconfigured(error.names)
     return healthy(functions)

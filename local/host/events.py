@@ -33,6 +33,8 @@ class InvocationEnded:
     seconds: float
     instance: int = 0
     error: str | None = None
+    status: int | None = None
+    """Of the answer to an HTTP request."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import asyncio
 import hmac
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from aiohttp import web
@@ -117,8 +117,9 @@ class HttpFront:
             result = await self._invoke(_header(function, request, parameters), body)
         finally:
             self._in_hand.discard(task)
-        self._emit(ended(function.name, result, elapsed_since(start)))
-        return _response(result)
+        response = _response(result)
+        self._emit(replace(ended(function.name, result, elapsed_since(start)), status=response.status))
+        return response
 
     def _find(self, path: str, method: str) -> tuple[HttpFunction, Mapping[str, str]] | None:
         rest = _behind_prefix(path, self._prefix)

@@ -36,7 +36,7 @@ def _invocation(event: InvocationEnded) -> str | None:
     took = f"{event.seconds * 1000:.0f} ms"
     if event.queue is None:
         if event.outcome is Outcome.COMPLETED:
-            return f"{event.function}: done in {took}"
+            return f"{event.function}: {event.status or 'done'} in {took}"
         return f"{event.function}: {event.outcome} after {took}\n{event.error or ''}".rstrip()
     where = f"{event.queue} session {event.session_id} message {event.message_id} delivery {event.delivery_count}"
     line = f"{event.function}: {event.outcome} in {took}: {where}"

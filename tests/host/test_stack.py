@@ -269,6 +269,8 @@ async def test_settings_are_read_anew_with_the_app(run: Any, project: Path) -> N
 
 async def test_the_printed_curl_examples_hold_the_key(run: Any, project: Path) -> None:
     shutil.copy(APPS / "web" / "function_app.py", project)
+    (project / "docs" / "examples").mkdir(parents=True)
+    (project / "docs" / "examples" / "echo.json").write_text('{"a": 1, "b": {}}')
     stack = await run("--app", "--no-reload")
     await stack.ready()
     content = stack.told
@@ -277,6 +279,7 @@ async def test_the_printed_curl_examples_hold_the_key(run: Any, project: Path) -
         f"curl -i -H 'x-functions-key: {content['functionKey']}' '{content['functionsUrl']}/api/orders/<orderId>'"
         in curls
     )
+    assert any(line.endswith(f"-d @docs/examples/echo.json '{content['functionsUrl']}/api/echo'") for line in curls)
     async with aiohttp.ClientSession() as client:
         headers = {"x-functions-key": content["functionKey"]}
         async with client.get(f"{content['functionsUrl']}/api/orders/1", headers=headers) as answer:
