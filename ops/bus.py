@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from azure.core.exceptions import ClientAuthenticationError
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
+from azure.servicebus.amqp import AmqpMessageBodyType
 from azure.servicebus.exceptions import (
     MessageAlreadySettled,
     MessageLockLostError,
@@ -61,7 +62,10 @@ class Entity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Peeked:
-    """A message as it lies in a queue. `properties` have the types of the wire."""
+    """A message as it lies in a queue. `properties` have the types of the wire.
+
+    `has_text`: its body is bytes or text. Of any other AMQP value `body` is no more than an impression.
+    """
 
     entity: Entity
     sequence_number: int
@@ -72,6 +76,7 @@ class Peeked:
     message_id: str | None
     session_id: str | None
     body: bytes
+    has_text: bool
     subject: str | None
     content_type: str | None
     content_encoding: str | None
@@ -399,6 +404,7 @@ def _read(entity: Entity, message: ServiceBusReceivedMessage, encoded: bytes | N
         message_id=_optional(message.message_id),
         session_id=_optional(message.session_id),
         body=_body_of(message),
+        has_text=message.body_type is AmqpMessageBodyType.DATA or isinstance(message.body, bytes | str),
         subject=_optional(message.subject),
         content_type=_optional(message.content_type),
         content_encoding=_optional(raw.content_encoding if raw else None),

@@ -29,7 +29,7 @@ from shared.contracts.documents import (
     Skip,
 )
 from shared.contracts.ledger import LedgerBatch, LedgerEntry
-from shared.contracts.orders import OrderAmended, OrderCancelled
+from shared.contracts.orders import OrderCommand
 from shared.domain import ledger, orders, streams
 from shared.domain.identity import document_id, skip_id
 from shared.envelope import Role
@@ -392,9 +392,9 @@ def _number_of(parked: Parked) -> tuple[str, str, int] | None:
 
 def _number(body: Body | None) -> tuple[str, str, int] | None:
     """What a message's number counts, whose it is, and the number."""
+    if isinstance(body, OrderCommand):
+        return None if body.sequence is None else (COMMAND, body.order_id, body.sequence)
     match body:
-        case OrderAmended(sequence=int(number)) | OrderCancelled(sequence=int(number)):
-            return COMMAND, body.order_id, number
         case LedgerBatch(batch_sequence=int(number)):
             return BATCH, body.ledger_id, number
         case LedgerEntry(sequence=int(number)):

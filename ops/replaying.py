@@ -16,7 +16,7 @@ from ops.bus import Outgoing
 from ops.parking import Parked, moment, plain_of
 from ops.wire import Typed
 from shared.contracts.ledger import LedgerBatch, LedgerEntry
-from shared.contracts.orders import OrderAmended, OrderCancelled, OrderMessage, OrderStatus
+from shared.contracts.orders import OrderCommand, OrderMessage, OrderStatus
 from shared.domain import identity, payload, reserved, validation
 from shared.envelope import Envelope, Role
 from shared.errors import PermanentError, Reason
@@ -58,7 +58,7 @@ class Expected:
     @property
     def is_unnumbered_command(self) -> bool:
         """Whether its place among the order's commands is known by its time alone."""
-        return isinstance(self.body, OrderAmended | OrderCancelled) and self.body.sequence is None
+        return isinstance(self.body, OrderCommand) and self.body.sequence is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,10 @@ class Replay:
 def replay_of(parked: Parked, intake: Intake, now: datetime, corrected: bytes | None = None) -> Replay:
     """Make the message to send.
 
-    Raises: RefusedError, when its identity can't be made anew, or the corrected body is wrong.
+    Raises: RefusedError, when its identity can't be made anew, its body can't be sent, or the corrected one is wrong.
     """
+    if corrected is None and not parked.message.has_text:  # a copy of it would not be it, and the original would go
+        raise RefusedError("its body is neither bytes nor text, so no function can read it; give it as JSON (--body)")
     source = _Source(parked, corrected)
     if parked.has_identity_fault:
         source.renew_identity()

@@ -70,12 +70,17 @@ class InFlightError(AppError):
 
 
 class PermanentError(AppError):
-    """No redelivery can help. `description` names field, expectation and finding, never payload values."""
+    """No redelivery can help. `description` names field, expectation and finding, never payload values.
 
-    def __init__(self, reason: Reason, description: str) -> None:
+    `pointer` is the JSON pointer of the place in the body where its text is at fault ("" is all of it), for clients
+    that show it beside the field; the description begins with it.
+    """
+
+    def __init__(self, reason: Reason, description: str, *, pointer: str | None = None) -> None:
         super().__init__(f"{reason}: {description}")
         self.reason = reason
         self.description = description
+        self.pointer = pointer
 
 
 class ConfigurationError(Exception):

@@ -21,8 +21,8 @@ from local.config import ServiceBusConfig
 from local.host.bindings import ServiceBusFunction
 from local.host.events import InvocationEnded, LogLine
 from local.host.metadata import message_id_text, trigger_input
-from local.host.pool import Emit, Instance, elapsed_since
-from local.host.settlement import settle
+from local.host.pool import Emit, Instance, Result, elapsed_since
+from local.host.settlement import Ending, settle
 
 _ACCEPT_SECONDS: Final = 3600.0
 _LEAST_RENEWAL_SECONDS: Final = 0.02
@@ -160,7 +160,10 @@ class Listener:
             session_locked_until=None if lock is None else lock.locked_until,
         )
         header = {"function": function.name, "kind": given.kind, "metadata": given.metadata, "trace": given.trace}
-        result = await pump.instance.invoke(header, given.body, pump.timeout_seconds)
+        if delivery.message.has_text:
+            result = await pump.instance.invoke(header, given.body, pump.timeout_seconds)
+        else:  # the client's `Body` raises for it, so the binding fails; with nothing in its place it would be lost
+            result = Result(Ending.FAILED, "the body is neither data nor text: the trigger can't be bound")
         completes = pump.config.auto_complete_messages if function.auto_complete is None else function.auto_complete
         outcome = settle(pump.service, delivery, result.ending, auto_complete=completes)
         pump.emit(

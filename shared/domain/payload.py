@@ -106,8 +106,9 @@ def _is_plain(value: object) -> bool:
     return True
 
 
-def _invalid(what: str) -> PermanentError:
-    return PermanentError(Reason.INVALID_MESSAGE, what)
+def _invalid(what: str, path: tuple[str | int, ...] = ()) -> PermanentError:
+    place = pointer(path)
+    return PermanentError(Reason.INVALID_MESSAGE, f"{place or 'body'}: {what}", pointer=place)
 
 
 def _decompressed(body: bytes) -> bytes:
@@ -118,22 +119,22 @@ def _decompressed(body: bytes) -> bytes:
         try:
             unpacked += member.decompress(body, MAX_DECOMPRESSED_BYTES - len(unpacked) + 1)
         except zlib.error as exc:
-            raise _invalid("body: not gzip, though content-encoding says so") from exc
+            raise _invalid("not gzip, though content-encoding says so") from exc
         if len(unpacked) > MAX_DECOMPRESSED_BYTES:
-            raise _invalid(f"body: unpacks to more than {MAX_DECOMPRESSED_BYTES} bytes")
+            raise _invalid(f"unpacks to more than {MAX_DECOMPRESSED_BYTES} bytes")
         if not member.eof:
-            raise _invalid("body: gzip stream ends too early")
+            raise _invalid("gzip stream ends too early")
         if not member.unused_data:
             return bytes(unpacked)
         body = member.unused_data
-    raise _invalid(f"body: more than {MAX_GZIP_MEMBERS} gzip members")
+    raise _invalid(f"more than {MAX_GZIP_MEMBERS} gzip members")
 
 
 def _parsed(body: bytes) -> dict[str, object]:
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
-        raise _invalid(f"body: not UTF-8 at byte {exc.start}") from None  # the cause holds the payload
+        raise _invalid(f"not UTF-8 at byte {exc.start}") from None  # the cause holds the payload
     _check_depth(body)
     hooks = _Hooks()
     try:
@@ -144,11 +145,11 @@ def _parsed(body: bytes) -> dict[str, object]:
             parse_constant=hooks.constant,
         ).decode(text)
     except json.JSONDecodeError as exc:
-        raise _invalid(f"body: not JSON: {exc.msg} at character {exc.pos}") from None
+        raise _invalid(f"not JSON: {exc.msg} at character {exc.pos}") from None
     if hooks.is_flawed or _SURROGATE_ESCAPE.search(text):
         _raise_flaw(value, ())
     if not isinstance(value, dict):
-        raise _invalid("body: must be a JSON object")
+        raise _invalid("must be a JSON object")
     return value
 
 
@@ -163,7 +164,7 @@ def _check_depth(body: bytes) -> None:
     for bracket in _STRING.sub(b"", body).translate(None, _NO_BRACKETS):
         depth += 1 if bracket in b"[{" else -1
         if depth > MAX_DEPTH:
-            raise _invalid(f"body: more than {MAX_DEPTH} levels deep")
+            raise _invalid(f"more than {MAX_DEPTH} levels deep")
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,13 +235,13 @@ def exact_number(text: str) -> int | float | None:
 def _raise_flaw(value: object, path: tuple[str | int, ...]) -> None:
     """Name the first thing to refuse. The depth is bounded by `_check_depth`."""
     if isinstance(value, _Flaw):
-        raise _invalid(f"{pointer(path) or 'body'}: {value.what}")
+        raise _invalid(value.what, path)
     if isinstance(value, str) and _has_surrogate(value):
-        raise _invalid(f"{pointer(path) or 'body'}: lone surrogate")
+        raise _invalid("lone surrogate", path)
     if isinstance(value, dict):
         for name, member in value.items():
             if _has_surrogate(name):
-                raise _invalid(f"{pointer((*path, name))}: lone surrogate in the member's name")
+                raise _invalid("lone surrogate in the member's name", (*path, name))
             _raise_flaw(member, (*path, name))
     elif isinstance(value, list):
         for index, item in enumerate(value):

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Final, TypeVar, get_args
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -19,11 +19,9 @@ from shared.contracts.orders import (
     LARGEST_ORDER_LINES,
     Line,
     OrderAmended,
-    OrderCancelled,
     OrderCommand,
     OrderMessage,
     OrderPlaced,
-    OrderStatus,
 )
 from shared.contracts.values import (
     AMOUNT_PATTERN,
@@ -43,12 +41,10 @@ STATUS_PREFIX = "status."  # reserved: `<orderId>:status.<version>` is the Messa
 _AMOUNT_END: Final = Decimal(10) ** 15  # AMOUNT has at most 15 digits before the point
 _DESCRIBED = 3
 
-_ORDERS: Final[Mapping[str, type[OrderPlaced | OrderAmended | OrderCancelled | OrderStatus]]] = {
-    "order.placed": OrderPlaced,
-    "order.amended": OrderAmended,
-    "order.cancelled": OrderCancelled,
-    "order.status": OrderStatus,
+_ORDERS: Final[Mapping[str, type[OrderMessage]]] = {
+    get_args(model.model_fields["type"].annotation)[0]: model for model in get_args(OrderMessage)
 }
+"""The models of the union, by their `type`."""
 
 _PATTERNS: Final = {
     ID_PATTERN: "must be an id: 1 to 63 characters of the Basic Multilingual Plane, without ':' and control "

@@ -65,6 +65,8 @@ class ApplyEntry:
                 return self._report(body, decision)
             if answer.index == 0:
                 known = await self._known(delivery)
+                if known is Outcome.MINE:  # this very batch lost its answer, and nobody else tells what it did
+                    self._report(body, decision)
                 if known is not None:
                     return known
                 await gone.lost("storing an entry that others delete")

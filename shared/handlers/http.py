@@ -66,7 +66,7 @@ class OrderApi:
             errors = tuple(ProblemError(pointer=item.pointer, reason=item.reason) for item in invalid.violations)
             return _problem(request, ProblemKind.INVALID_MESSAGE, validation.describe(invalid.violations), errors)
         except PermanentError as error:
-            return _problem(request, ProblemKind.NOT_JSON, error.description)
+            return _problem(request, ProblemKind.NOT_JSON, error.description, _place(error))
         attempt = Attempt(self._clock, self._tokens, HTTP_BUDGET_SECONDS)
         try:
             known = await self._known_hash(attempt, message, addressed.message_id)
@@ -185,6 +185,14 @@ def _problem(
     trace_id = request.traceparent.split("-")[1] if request.traceparent else None
     body = Problem.of(kind, detail, errors=errors, trace_id=trace_id).model_dump_json(by_alias=True).encode()
     return HttpAnswer(kind.status, body, PROBLEM_CONTENT_TYPE, headers or {})
+
+
+def _place(error: PermanentError) -> tuple[ProblemError, ...]:
+    """Where a body can't be read, and why: as for a broken rule, so that clients have one way to show it."""
+    if error.pointer is None:
+        return ()
+    reason = error.description.removeprefix(f"{error.pointer or 'body'}: ")
+    return (ProblemError(pointer=error.pointer, reason=reason),)
 
 
 def _unavailable(request: HttpRequest, error: TransientError) -> HttpAnswer:

@@ -111,13 +111,13 @@ class Sweep:
         """Gauges and open gaps; returns the server's clock."""
         server_time = await self._report_held(run)
         for container in PARTITIONS:
-            since: list[float] = []
+            records, oldest = 0, 0.0
             async for page in self._pages(run, container, UNFINISHED_SINCE, {}):
                 server_time = page.read_at
-                since.extend(datetime.fromisoformat(str(item["enqueuedAt"])).timestamp() for item in page.items)
-            # Counted from the message, not from the last write: every vain attempt is a write.
-            oldest = server_time - min(since, default=server_time)
-            telemetry.set_unfinished(container.value, len(since), max(0.0, oldest))
+                records += len(page.items)
+                # Counted from the message, not from the last write: every vain attempt is a write.
+                oldest = max(oldest, *(server_time - _enqueued(item, server_time) for item in page.items), 0.0)
+            telemetry.set_unfinished(container.value, records, oldest)
         return server_time
 
     async def _report_held(self, run: Run) -> int:
@@ -127,9 +127,12 @@ class Sweep:
             server_time = page.read_at
             for item in page.items:
                 entries += 1
-                stream = (str(item["orderId"]), str(item["stream"]))
-                since, lowest = held.get(stream, (_int(item["_ts"]), _int(item["sequence"])))
-                held[stream] = (min(since, _int(item["_ts"])), min(lowest, _int(item["sequence"])))
+                written_at, number = item.get("_ts"), item.get("sequence")
+                if not isinstance(written_at, int) or not isinstance(number, int):
+                    continue  # no entry that this app held; it must not cost the others their sweep
+                stream = (str(item.get("orderId")), str(item.get("stream")))
+                since, lowest = held.get(stream, (written_at, number))
+                held[stream] = (min(since, written_at), min(lowest, number))
         oldest = max((server_time - since for since, _ in held.values()), default=0)
         telemetry.set_held(entries, max(0, oldest))
         gaps = sorted(
@@ -240,8 +243,10 @@ class Sweep:
         return self._clock.monotonic() - run.started
 
 
-def _int(value: object) -> int:
-    """A whole number of a query's row."""
-    if isinstance(value, int):
-        return value
-    raise TypeError(f"a number was expected in a query's row, not {type(value).__name__}")
+def _enqueued(row: Json, server_time: int) -> float:
+    """When a record's message was enqueued; now, where the document says no time: what concerns one record, such as
+    another version of it, must not cost the others their sweep."""
+    try:
+        return datetime.fromisoformat(str(row.get("enqueuedAt"))).timestamp()
+    except (ValueError, OverflowError):
+        return server_time

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 
 import pytest
 
+from local.broker import codec
+from local.broker.messages import build_message
 from local.broker.model import QueueOptions
 from tests.host.conftest import Bench, MakeBench
 
@@ -52,6 +55,24 @@ async def test_a_message_that_always_fails_is_dead_lettered_and_its_session_goes
     await b.until(lambda: "completed" in b.outcomes())
     assert starts(b) == [("m1", 1), ("m1", 2), ("m1", 3), ("m2", 1)]
     assert b.service.counts("orders").dead_letter == 1
+
+
+@pytest.mark.parametrize("section", [(0x77, {"k": 1}), (0x77, 7), (0x77, None), (0x76, ["a"])], ids=str)
+async def test_a_body_that_no_trigger_can_bind_is_dead_lettered_whole_and_its_session_goes_on(
+    bench: MakeBench, section: tuple[int, object]
+) -> None:
+    """R27: handed over as nothing it would be parked as nothing, and what was sent would be gone."""
+    code, value = section
+    b = await bench(queues=[QueueOptions("orders", requires_session=True, max_delivery_count=3)])
+    body = codec.described(code, codec.encode(value))
+    made = build_message(body=b"", session_id="s1", message_id="m1")
+    b.service.send("orders", [dataclasses.replace(made, body_sections=body)])
+    b.send("ok", message_id="m2")
+    await b.until(lambda: "completed" in b.outcomes())
+    assert starts(b) == [("m2", 1)]
+    assert b.outcomes() == ["abandoned", "abandoned", "abandoned", "completed"]
+    (dead,) = b.service.broker.queue("orders/$DeadLetterQueue").peek(0, 10, time.time())
+    assert dead.message.body_sections == body
 
 
 async def test_a_returned_value_without_a_return_binding_is_a_failure(bench: MakeBench) -> None:

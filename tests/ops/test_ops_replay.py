@@ -15,6 +15,7 @@ from uuid import UUID
 
 import pytest
 from azure.servicebus import ServiceBusMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
 from local.broker.service import BrokerEvent, Sent
 from local.faults import Delay, Rule, Service
@@ -322,6 +323,41 @@ async def test_dead_letters_of_one_session_are_replayed_and_others_left_as_they_
     assert await bench.app.order(second) is None
     gone = await bench.ops("parked", "discard", "--session", second, "--role", "orders", *BECAUSE)
     assert (gone.code, bench.app.peek("orders/$DeadLetterQueue")) == (0, [])
+
+
+@pytest.mark.parametrize("content", [{"value_body": {"orderId": "in a map"}}, {"sequence_body": [[1, "two"]]}])
+async def test_dead_letter_whose_body_is_no_text_is_kept_until_its_body_is_given(
+    bench: Bench, tmp_path: Path, content: dict[str, Any]
+) -> None:
+    """R29: of a map or a list the client gives an impression only; a replay of that would lose what was sent."""
+    order, queue = fresh(), "orders/$DeadLetterQueue"
+    bench.pause()
+    async with bench.bus.get_queue_sender("orders") as sender:
+        properties = AmqpMessageProperties(message_id=order, group_id=order)
+        await sender.send_messages(AmqpAnnotatedMessage(properties=properties, **content))
+    await bench.dead_letter("orders", order, 1)
+    bench.resume()
+    kept = await bench.ops("parked", "replay", "--session", order, *BECAUSE, *QUICK)
+    assert (kept.code, kept.results) == (1, [(order, "refused")])
+    assert "--body" in kept.json["messages"][0]["detail"]
+    assert [copy.message_id for copy in bench.app.peek(queue)] == [order]
+    corrected = tmp_path / "body.json"
+    corrected.write_text(json.dumps(placed(order)))
+    done = await bench.ops("parked", "replay", "--session", order, "--body", str(corrected), *BECAUSE, *QUICK)
+    assert (done.code, done.results, bench.app.peek(queue)) == (0, [(order, "verified")], [])
+
+
+async def test_dead_letter_whose_body_is_a_text_value_is_replayed(bench: Bench) -> None:
+    """R29: text is text, in whichever kind of body it came."""
+    order = fresh()
+    bench.pause()
+    async with bench.bus.get_queue_sender("orders") as sender:
+        properties = AmqpMessageProperties(message_id=order, group_id=order)
+        await sender.send_messages(AmqpAnnotatedMessage(value_body=json.dumps(placed(order)), properties=properties))
+    await bench.dead_letter("orders", order, 1)
+    bench.resume()
+    (done,) = await bench.replay_each(order)
+    assert done.results == [(order, "verified")]
 
 
 async def test_no_message_is_left_behind_an_empty_page(bench: Bench) -> None:

@@ -138,6 +138,28 @@ async def test_body_that_is_no_json_object_is_a_400(app: App, data: bytes) -> No
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        (b'"quantity": 1', b'"quantity": 9007199254740993', "/lines/0/quantity"),
+        (b'"quantity": 1', b'"quantity": 0.1000000000000000055', "/lines/0/quantity"),
+        (b'"quantity": 1', b'"quantity": 1, "quantity": 2', "/lines/0"),
+        (b'"sku": "TEA"', b'"sku": "\\ud800"', "/lines/0/sku"),
+        (b'{"type"', b'{type', ""),
+    ],
+)
+async def test_body_that_cannot_be_read_is_a_400_that_points_at_the_place(
+    app: App, old: bytes, new: bytes, place: str
+) -> None:
+    """R17 R42: what is no JSON by the contract is shown beside the field, as what breaks a rule is."""
+    text = json.dumps(placed(fresh(), line("1"))).encode()
+    assert old in text
+    code, answer, _ = await app.request("POST", "/api/orders", body=text.replace(old, new))
+    assert (code, answer["type"]) == (400, "urn:problem:not-json")
+    assert [error["pointer"] for error in answer["errors"]] == [place]
+    assert answer["detail"] == f"{place or 'body'}: {answer['errors'][0]['reason']}"
+
+
+@pytest.mark.parametrize(
     ("change", "pointers"),
     [
         ({"orderId": 7}, {"/orderId"}),

@@ -51,19 +51,19 @@ def test_every_field_that_the_rules_need_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sections", "body"),
+    ("sections", "body", "has_text"),
     [
-        (data(b"a") + data(b"b"), b"ab"),
-        (section(0x77, codec.encode("tä")), "tä".encode()),
-        (section(0x77, codec.encode(b"raw")), b"raw"),
-        (section(0x77, codec.encode({"k": 1})), b""),
-        (section(0x76, codec.encode(["a"])), b""),
-        (b"", b""),
+        (data(b"a") + data(b"b"), b"ab", True),
+        (section(0x77, codec.encode("tä")), "tä".encode(), True),
+        (section(0x77, codec.encode(b"raw")), b"raw", True),
+        (section(0x77, codec.encode({"k": 1})), b"", False),
+        (section(0x76, codec.encode(["a"])), b"", False),
+        (b"", b"", True),
     ],
     ids=["data", "text", "bytes", "map", "sequence", "none"],
 )
-def test_a_body_is_what_a_function_that_binds_bytes_gets(sections: bytes, body: bytes) -> None:
-    assert parse_message(sections).body == body
+def test_a_body_is_what_a_function_that_binds_bytes_gets(sections: bytes, body: bytes, has_text: bool) -> None:
+    assert (parse_message(sections).body, parse_message(sections).has_text) == (body, has_text)
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,9 @@ class Store:
             and (row.document["record"].get("effect") or {}).get("status") != "parked"
         ]
         if text == UNFINISHED_SINCE:
-            return [{"enqueuedAt": row.document["record"]["enqueuedAt"]} for row in unfinished]
+            records = [row.document["record"] for row in unfinished]
+            # As the database does, a row leaves out a member that is not there.
+            return [{name: record[name] for name in ("enqueuedAt",) if name in record} for record in records]
         if text != UNFINISHED.format(partition=partition):
             raise AssertionError(f"a query that the simulation does not know: {text}")
         before = parameters["@before"]

@@ -347,6 +347,25 @@ def test_a_document_of_a_newer_release_is_left_alone(caplog: pytest.LogCaptureFi
     assert results(caplog) == [("done", 1)]
 
 
+def test_a_document_that_says_no_time_or_number_costs_the_others_nothing(
+    caplog: pytest.LogCaptureFixture, measured: Points
+) -> None:
+    """The gauges are read first: what they could not read would end every run before it has begun."""
+    bench = unfinished(Bench(), "A", "B", "C")
+    for order_id, time in (("A", None), ("B", "yesterday")):
+        record = dict(bench.order(order_id)["record"])
+        del record["enqueuedAt"]
+        bench.change(Container.ORDERS, order_id, order_id, v=2, record=record | ({"enqueuedAt": time} if time else {}))
+    held = {"id": "E", "orderId": "O", "stream": "order", "sequence": None, "status": "held"}
+    bench.store.put(Container.LEDGER_ENTRIES, held)
+    bench.clock.seconds += PAST
+    sweep(bench)
+    assert statuses(bench) == {"A": "accepted", "B": "accepted", "C": "completed"}
+    assert results(caplog) == [("done", 1)]
+    counts = {attributes["container"]: value for attributes, value in measured("convoy.outbox.unfinished")}
+    assert (counts["orders"], measured("convoy.held")[0][1]) == (3, 1)
+
+
 def test_the_third_transient_error_in_a_row_ends_the_run(caplog: pytest.LogCaptureFixture, measured: Points) -> None:
     bench = unfinished(Bench(), *(f"O{n}" for n in range(6)))
     bench.clock.seconds += PAST
