@@ -44,31 +44,22 @@ def _hidden(folder: str, names: list[str]) -> set[str]:
 
 
 def test_what_is_left_of_the_tests_can_be_collected(fork: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider"],
-        cwd=fork,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
+    succeeds(fork, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider")
 
 
 def test_a_fork_without_the_stack_passes_its_unit_tests(fork: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/unit"],
-        cwd=fork,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
+    succeeds(fork, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/unit")
 
 
 def test_a_fork_without_the_stack_loads_its_app(fork: Path) -> None:
     program = "import function_app; print(sorted(f.get_function_name() for f in function_app.app.get_functions()))"
-    run = subprocess.run([sys.executable, "-c", program], cwd=fork, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    assert "process_order" in run.stdout
+    assert "process_order" in succeeds(fork, "-c", program)
+
+
+def succeeds(folder: Path, *arguments: str) -> str:
+    """What Python prints with these arguments, in this folder."""
+    run = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
+    return run.stdout
