@@ -88,7 +88,13 @@ COMMANDS: dict[str, Command] = {
     ),
     "stack": Command("local", "local/__main__.py", (), "broker and Cosmos DB alone, until Ctrl-C", STACK_FILES),
     "ops": Command("ops", "ops/__main__.py", (), "the operators' commands: look, replay, skip, reconcile", ("--body",)),
-    "test": Command("pytest", "tests", ("-p", "dev"), "the tests; further arguments go to pytest"),
+    "test": Command(
+        "pytest",
+        "tests",
+        # A file at a time, side by side: most of the time is waiting for clocks, and a file may share a stack.
+        ("-p", "dev", "-n", "logical", "--maxprocesses", "4", "--dist", "loadfile"),
+        "the tests; further arguments go to pytest (-n 0: one at a time, as --pdb wants it)",
+    ),
     "simulate": Command(
         "tests.simulation", "tests/simulation/__main__.py", (), "seeded schedules of workers, crashes, faults"
     ),
@@ -482,12 +488,15 @@ def terminate(_number: int, _frame: FrameType | None) -> NoReturn:
 
 # The plug-in of `test`
 
-_not_run: list[tuple[str, str]] = []
+_not_run: dict[str, str] = {}  # each once: every process of the run may report it
+_tables: list[str] = []
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note a test that an optional program would have needed."""
+    """Note a test that an optional program would have needed, and what a test wants to be shown."""
     _note(report.nodeid, report.longrepr)
+    if report.when == "call":
+        _tables.extend(str(value) for name, value in report.user_properties if name == "table")
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
@@ -502,11 +511,14 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List what did not run, and why."""
+    """Show the tests' tables, and list what did not run, and why."""
+    for table in _tables:
+        terminalreporter.section(table.partition("\n")[0])
+        terminalreporter.line(table.partition("\n")[2])
     if not _not_run:
         return
     terminalreporter.section("did not run: something optional is missing")
-    for node, reason in _not_run:
+    for node, reason in sorted(_not_run.items()):
         terminalreporter.line(f"{node}: {reason}")
     if _counts_as_failure():
         terminalreporter.line("CI=true: this counts as a failure, except for what lies beside the project")
@@ -516,14 +528,13 @@ def _note(node: str, longrepr: object) -> None:
     if isinstance(longrepr, tuple) and len(longrepr) == 3:  # (path, line, reason) of a skip
         reason = re.sub(r"^Skipped: ", "", str(longrepr[2]))
         if reason.startswith(OPTIONAL):
-            _not_run.append((node, reason[len(OPTIONAL) :].strip()))
+            _not_run[node] = reason[len(OPTIONAL) :].strip()
 
 
 def _counts_as_failure() -> bool:
     beside = BESIDE[len(OPTIONAL) :].strip()
-    return os.environ.get("CI", "").lower() in ("true", "1") and any(
-        not reason.startswith(beside) for _, reason in _not_run
-    )
+    is_ci = os.environ.get("CI", "").lower() in ("true", "1")
+    return is_ci and any(not reason.startswith(beside) for reason in _not_run.values())
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -120,8 +121,8 @@ def test_whatever_a_crash_left_is_finished_by_the_sweep_alone(case: Case) -> Non
         assert end == (without if has_begun else never), f"{case.name}: crash {point}: {operations_of(case)}"
 
 
-def test_the_matrix_covers_the_operations_of_the_cost_table(capsys: pytest.CaptureFixture[str]) -> None:
-    """Requests and sends of each case; the same table is counted at the servers in tests/scenarios."""
+def test_the_matrix_covers_the_operations_of_the_cost_table(record_property: Callable[[str, object], None]) -> None:
+    """Requests and sends of each case, shown at the end of the run; the servers count the same in tests/scenarios."""
     counts = {}
     for case in CASES:
         operations = operations_of(case)
@@ -129,10 +130,8 @@ def test_the_matrix_covers_the_operations_of_the_cost_table(capsys: pytest.Captu
         calls = sum(operation.startswith("pay") for operation in operations)
         parks = sum(operation.startswith("send quarantine") for operation in operations)
         counts[case.name] = (len(operations) - sends - calls - parks, sends)
-    with capsys.disabled():
-        print()
-        for name, (requests, sends) in counts.items():
-            print(f"  {name:40} {requests} requests, {sends} sends")
+    lines = [f"  {name:40} {requests} requests, {sends} sends" for name, (requests, sends) in counts.items()]
+    record_property("table", "\n".join(["the crash matrix: operations of each case", *lines]))
     expected = {
         "order.placed": (2, 1),
         "order.placed, several AMQP batches": (5, 4),

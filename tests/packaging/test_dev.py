@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -392,6 +393,31 @@ def test_the_exit_code_and_the_arguments_are_the_commands(tree: Path) -> None:
     failed = run(tree, "test", "-q")
     assert failed.returncode == 1
     assert "1 failed, 1 passed" in failed.stdout
+
+
+@posix_only
+def test_a_table_is_shown_and_a_file_that_needs_something_is_listed_once(tree: Path) -> None:
+    ready(tree)
+    tests = {
+        "test_shown.py": "def test_a(record_property): record_property('table', 'a title\\n  its row')\n",
+        "test_left.py": "import pytest\npytest.skip('optional: a program', allow_module_level=True)\n",
+    }
+    for name, text in tests.items():
+        (tree / "tests" / name).write_text(text, encoding="utf-8")
+    done = run(tree, "test")
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"^=+ a title =+\n  its row$", done.stdout, re.MULTILINE)
+    assert done.stdout.count("tests/test_left.py: a program") == 1
+
+
+@posix_only
+def test_a_ctrl_c_while_a_command_imports_is_130_and_no_traceback(tree: Path) -> None:
+    ready(tree)
+    (tree / "ops").mkdir()
+    code = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(10)\n"
+    (tree / "ops" / "__main__.py").write_text(code, encoding="utf-8")
+    done = run(tree, "ops")
+    assert (done.returncode, done.stderr) == (130, "")
 
 
 @posix_only

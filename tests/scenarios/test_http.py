@@ -162,26 +162,26 @@ async def test_body_that_cannot_be_read_is_a_400_that_points_at_the_place(
 @pytest.mark.parametrize(
     ("change", "pointers"),
     [
-        ({"orderId": 7}, {"/orderId"}),
-        ({"orderId": "a:b"}, {"/orderId"}),
-        ({"orderId": " a"}, {"/orderId"}),
-        ({"currency": "euro", "lines": []}, {"/currency", "/lines"}),
-        ({"lines": [line("1"), {**line("2"), "quantity": -1}]}, {"/lines/1/quantity"}),
-        ({"lines": [{**line("1"), "unitPrice": "1e3"}]}, {"/lines/0/unitPrice"}),
-        ({"lines": [{**line("1"), "a/b~c": 1}]}, {"/lines/0/a~1b~0c"}),
-        ({"colour": "red"}, {"/colour"}),
-        ({"sequence": 2}, {"/sequence"}),
-        ({"type": "order.vanished"}, {"/type"}),
-        ({"type": "ledger.batch"}, {"/type"}),
-        ({"schemaVersion": 9}, {"/schemaVersion"}),
+        ({"orderId": 7}, ["/orderId"]),
+        ({"orderId": "a:b"}, ["/orderId"]),
+        ({"orderId": " a"}, ["/orderId"]),
+        ({"currency": "euro", "lines": []}, ["/currency", "/lines"]),
+        ({"lines": [line("1"), {**line("2"), "quantity": -1}]}, ["/lines/1/quantity"]),
+        ({"lines": [{**line("1"), "unitPrice": "1e3"}]}, ["/lines/0/unitPrice"]),
+        ({"lines": [{**line("1"), "a/b~c": 1}]}, ["/lines/0/a~1b~0c"]),
+        ({"colour": "red"}, ["/colour"]),
+        ({"sequence": 2}, ["/sequence"]),
+        ({"type": "order.vanished"}, ["/type"]),
+        ({"type": "ledger.batch"}, ["/type"]),
+        ({"schemaVersion": 9}, ["/schemaVersion"]),
     ],
     ids=str,
 )
-async def test_broken_rule_is_a_422_that_points_at_the_member(app: App, change: Body, pointers: set[str]) -> None:
+async def test_broken_rule_is_a_422_that_points_at_the_member(app: App, change: Body, pointers: list[str]) -> None:
     sends = len(app.sends)
     code, answer, headers = await app.request("POST", "/api/orders", body={**placed(fresh()), **change})
     assert (code, answer["type"]) == (422, "urn:problem:invalid-message")
-    assert {error["pointer"] for error in answer["errors"]} == pointers
+    assert sorted(error["pointer"] for error in answer["errors"]) == pointers
     assert all(error["reason"] for error in answer["errors"])
     assert headers["Content-Type"].startswith("application/problem+json")
     assert len(app.sends) == sends
