@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import count
@@ -33,6 +33,8 @@ MEMBERS = (
     "repeat",
 )
 
+MOST_NAMED = 20
+
 Property = str | bool | int | float
 
 
@@ -41,7 +43,7 @@ class LineError(Exception):
 
 
 class InputError(Exception):
-    """The file can't be used; the text names it and the line."""
+    """The file can't be used; the text names it and the lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,28 +72,38 @@ class Sending:
 
 
 def read_lines(path: Path) -> list[Line]:
-    """Read a file, all of it, so that a bad line is named before anything is sent.
+    """Read a file, all of it, so that bad lines are named before anything is sent.
 
-    Raises: InputError, naming the file, the line's number and the reason.
+    Raises: InputError, naming the file, the lines' numbers and the reasons.
     """
     try:
         data = path.read_bytes()
-    except OSError as exc:
-        raise InputError(f"{path}: {exc.strerror or exc}") from exc
-    return list(parse_lines(data, str(path)))
+    except (OSError, ValueError) as exc:  # ValueError: a NUL in the path
+        raise InputError(f"{path}: {getattr(exc, 'strerror', None) or exc}") from exc
+    return parse_lines(data, str(path))
 
 
-def parse_lines(data: bytes, name: str) -> Iterator[Line]:
-    """Read the lines of a file's bytes; blank ones are skipped, but counted."""
+def parse_lines(data: bytes, name: str) -> list[Line]:
+    """Read the lines of a file's bytes; blank ones are skipped, but counted.
+
+    Raises: InputError, a line of text for each bad line, but for those beyond MOST_NAMED.
+    """
+    found: list[Line] = []
+    faults: list[str] = []
     for number, raw in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
         if not raw.strip():
             continue
         try:
-            yield _line(number, raw.decode("utf-8"))
+            found.append(_line(number, raw.decode("utf-8")))
         except UnicodeDecodeError as exc:
-            raise InputError(f"{name}: line {number}: not UTF-8 ({exc.reason} at byte {exc.start + 1})") from exc
+            faults.append(f"{name}: line {number}: not UTF-8 ({exc.reason} at byte {exc.start + 1})")
         except LineError as exc:
-            raise InputError(f"{name}: line {number}: {exc}") from exc
+            faults.append(f"{name}: line {number}: {exc}")
+    if len(faults) > MOST_NAMED:
+        faults[MOST_NAMED:] = [f"{name}: and {len(faults) - MOST_NAMED} more bad lines"]
+    if faults:
+        raise InputError("\n".join(faults))
+    return found
 
 
 def plan(lines: Iterable[Line]) -> list[Sending]:

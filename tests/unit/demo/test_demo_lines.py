@@ -108,7 +108,19 @@ def test_a_bad_line_is_named_with_file_number_and_reason(tmp_path: Path, text: s
 
 def test_a_line_that_is_no_utf8_is_named() -> None:
     with pytest.raises(InputError, match="input: line 2: not UTF-8"):
-        list(parse_lines(json.dumps(GOOD).encode() + b"\n\xff\n", "input"))
+        parse_lines(json.dumps(GOOD).encode() + b"\n\xff\n", "input")
+
+
+def test_every_bad_line_is_named_but_not_without_end() -> None:
+    good = json.dumps(GOOD).encode()
+    with pytest.raises(InputError) as caught:
+        parse_lines(b"\n".join([b"{", good, b"\xff", b"[]"]), "input")
+    told = str(caught.value).splitlines()
+    assert [text.partition(": ")[2].partition(":")[0] for text in told] == ["line 1", "line 3", "line 4"]
+    with pytest.raises(InputError) as caught:
+        parse_lines(b"{\n" * 100, "input")
+    told = str(caught.value).splitlines()
+    assert (len(told), told[-1]) == (21, "input: and 80 more bad lines")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -120,7 +132,7 @@ def test_byte_order_mark_blank_lines_and_other_line_ends_are_fine() -> None:
     data = b"\xef\xbb\xbf\r\n" + json.dumps(GOOD).encode() + b"\r\n   \n" + json.dumps(GOOD).encode()
     assert [line.number for line in parse_lines(data, "input")] == [2, 4]
     separator = json.dumps({**GOOD, "body": "\u2028"}, ensure_ascii=False).encode()
-    assert len(list(parse_lines(separator, "input"))) == 1  # U+2028 ends no line
+    assert len(parse_lines(separator, "input")) == 1  # U+2028 ends no line
 
 
 def test_copies_go_out_by_turns_at_once_and_behind_the_window() -> None:

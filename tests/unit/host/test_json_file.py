@@ -50,7 +50,7 @@ def test_a_place_that_can_not_be_read_is_named(tmp_path: Path) -> None:
         read_object(tmp_path / "file.json")
     with pytest.raises(ConfigError, match="is a folder"):
         read_object(tmp_path)
-    with pytest.raises(ConfigError, match="can't be read: embedded null byte"):
+    with pytest.raises(ConfigError, match=r"can't be read: .*embedded null"):
         read_object(tmp_path / "a\0b")
 
 
