@@ -109,7 +109,7 @@ class Worker:
             await asyncio.wait({self.ended})
             raise HostError(self._epitaph())
         if frame["type"] == "failed":
-            raise HostError(f"function_app.py can't be indexed:\n{str(frame['traceback']).rstrip()}")
+            raise HostError(f"the app can't be indexed:\n{str(frame['traceback']).rstrip()}")
         functions: Any = frame["functions"]
         self.functions = functions
         self._tasks.append(asyncio.create_task(self._read(reader)))

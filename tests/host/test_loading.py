@@ -61,8 +61,10 @@ async def test_an_app_that_can_not_be_indexed_is_refused_with_the_cause(
 
 async def test_an_indexing_error_comes_with_its_traceback(bench: MakeBench) -> None:
     text = await refusal(bench, HEAD + "raise RuntimeError('at import')\n")
-    assert 'function_app.py", line 4' in text
-    assert "RuntimeError: at import" in text
+    lines = text.splitlines()
+    assert lines[0].endswith("the app can't be indexed:")
+    assert 'function_app.py", line 4' in lines[2], "its own first line, behind the heading"
+    assert lines[-1] == "RuntimeError: at import"
 
 
 async def test_batches_are_refused_by_function(bench: MakeBench) -> None:

@@ -20,6 +20,7 @@ from typing import Any, Final
 from local.host.frames import Header, encode_frame, receive_frame
 from local.host.worker.indexing import LoadedFunction, index
 from local.host.worker.invoking import InvocationContext, answer, argument, log_fields, user_threads
+from local.host.worker.traces import trace_of
 
 _current: contextvars.ContextVar[str | None] = contextvars.ContextVar("invocation", default=None)
 _REPOSITORY: Final = str(Path(__file__).resolve().parents[3])  # the folder that holds `local`
@@ -48,8 +49,8 @@ class Worker:
         root.addHandler(handler)
         try:
             self._functions = index(self._project)
-        except Exception:
-            self._send({"type": "failed", "traceback": traceback.format_exc()})
+        except Exception as exc:
+            self._send({"type": "failed", "traceback": trace_of(exc)})
             return
         self._send({"type": "ready", "functions": [function.description for function in self._functions.values()]})
         # A thread reads the channel, so that the process ends with its host even while user code blocks the event loop.
@@ -109,7 +110,7 @@ class Worker:
             result, content = answer(function, returned)
             self._send({"type": "result", "id": invocation, "ok": True, **result}, content)
         except Exception as exc:  # user code may raise anything; a BaseException goes unanswered
-            text = traceback.format_exc()
+            text = trace_of(exc)
             error = f"{type(exc).__name__}: {exc}"
             self._send({"type": "result", "id": invocation, "ok": False, "error": error, "traceback": text})
         del self._running[invocation]  # an invocation that is never answered stays, as it does on the platform
