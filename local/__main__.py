@@ -10,9 +10,10 @@ import re
 import secrets
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO
+from urllib.parse import quote
 
 from local import runfile
 from local.config_errors import ConfigError
@@ -28,6 +29,7 @@ from local.json_file import read_object
 from local.stack import HERE, PortError, Ports, Stack, check_ports
 
 OK: Final = 0
+STOPPING: Final = "stopping: finishing what is in hand; a second Ctrl-C leaves at once"
 EXAMPLES: Final = Path("docs", "examples")  # of a project: a body by the name of the function that takes it
 USAGE: Final = 2
 ENVIRONMENT: Final = 3
@@ -121,6 +123,7 @@ async def _serve(options: argparse.Namespace, stopping: asyncio.Future[int]) -> 
         either: list[asyncio.Future[Any]] = [entered, stopping]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not entered.done():  # told to stop while it was still starting
+            _say(STOPPING)
             entered.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await entered
@@ -134,7 +137,7 @@ async def _serve(options: argparse.Namespace, stopping: asyncio.Future[int]) -> 
             watching = asyncio.create_task(watch(project, sources, lambda names: _reload(stack, names)))
             closing.callback(watching.cancel)
         code = await stopping
-        _say("stopping: finishing what is in hand; a second Ctrl-C leaves at once")
+        _say(STOPPING)
     return code
 
 
@@ -173,8 +176,18 @@ def _examples(stack: Stack) -> list[str]:
     """A curl line for each HTTP function; with an example's body, and its members in the path, where there is one."""
     host = stack.host
     assert host is not None  # noqa: S101  # called with the app only
-    bodies = {each.stem: each for each in (stack.project / EXAMPLES).glob("*.json")}
-    members = {name: value for each in bodies.values() for name, value in read_object(each).items()}
+    members: dict[str, object] = {}
+    bodies = set[str]()
+    for function in host.http_functions:
+        example = stack.project / EXAMPLES / f"{function.name}.json"
+        if not example.exists():
+            continue
+        try:
+            members |= read_object(example)
+        except ConfigError as exc:  # no reason to stop a stack that serves
+            _say(f"  ({EXAMPLES.as_posix()}/{exc})")
+            continue
+        bodies.add(function.name)
     lines = []
     for function in host.http_functions:
         method = "GET" if not function.methods or "GET" in function.methods else sorted(function.methods)[0]
@@ -183,11 +196,15 @@ def _examples(stack: Stack) -> list[str]:
         file = (EXAMPLES / f"{function.name}.json").as_posix() if function.name in bodies else "FILE"
         body = f" -H 'content-type: application/json' -d @{file}" if method in ("POST", "PUT", "PATCH") else ""
         verb = "" if method == "GET" else f" -X {method}"
-        path = re.sub(
-            r"\{\*?(\w+)\??\}", lambda found: str(members.get(found[1], f"<{found[1]}>")), host.path_of(function)
-        )
+        path = re.sub(r"\{\*?(\w+)\??\}", lambda found: _member(members, found[1]), host.path_of(function))
         lines.append(f"curl -i{verb}{key}{body} '{stack.http_url}{path}'")
     return lines
+
+
+def _member(members: Mapping[str, object], name: str) -> str:
+    """A member of the examples as it stands in a path, in a shell's quotes; its name where there is none."""
+    value = members.get(name)
+    return quote(value, safe="", errors="replace") if isinstance(value, str) else f"<{name}>"
 
 
 async def _reload(stack: Stack, names: list[str]) -> None:

@@ -42,7 +42,7 @@ from local.faults.engine import Faults
 from local.faults.reading import Plan, read_faults
 from local.host.errors import HostError
 from local.host.events import HostEvent
-from local.host.host import FunctionsHost
+from local.host.host import DRAIN_SECONDS, FunctionsHost
 from local.pointing import FILE, bus, database, pointed
 
 HERE: Final = Path(__file__).resolve().parent
@@ -125,6 +125,7 @@ class Stack:
         self._instances = instances
         self._debug = debug
         self._health = health
+        self._has_started = False
         self._observers = list(observers)
         self._clock = clock
         self._closing = contextlib.AsyncExitStack()
@@ -184,8 +185,13 @@ class Stack:
         )
         self.host.observers.extend(self._observers)
         await self.host.start()
-        self._closing.push_async_callback(self.host.stop)
+        self._closing.push_async_callback(self._stop_host, self.host)
         await self.check_health()
+        self._has_started = True
+
+    async def _stop_host(self, host: FunctionsHost) -> None:
+        """Let it finish what is in hand; but for a start that failed, where that is the question for its health."""
+        await host.stop(drain_seconds=DRAIN_SECONDS if self._has_started else 0)
 
     async def reload_app(self) -> None:
         """Load the app anew, with settings and host.json as they are now; raises what entering raises."""

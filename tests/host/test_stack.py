@@ -270,15 +270,19 @@ async def test_settings_are_read_anew_with_the_app(run: Any, project: Path) -> N
 async def test_the_printed_curl_examples_hold_the_key(run: Any, project: Path) -> None:
     shutil.copy(APPS / "web" / "function_app.py", project)
     (project / "docs" / "examples").mkdir(parents=True)
-    (project / "docs" / "examples" / "echo.json").write_text('{"a": 1, "b": {}}')
+    echo = {"a": 1, "orderId": "x'; echo y; '\ud800"}
+    (project / "docs" / "examples" / "echo.json").write_text(json.dumps(echo))
+    (project / "docs" / "examples" / "special.json").write_text("[]")
     stack = await run("--app", "--no-reload")
     await stack.ready()
     content = stack.told
+    quoted = "x%27%3B%20echo%20y%3B%20%27%3F"
     curls = [line.strip() for line in stack.lines if line.strip().startswith("curl ")]
     assert (
-        f"curl -i -H 'x-functions-key: {content['functionKey']}' '{content['functionsUrl']}/api/orders/<orderId>'"
+        f"curl -i -H 'x-functions-key: {content['functionKey']}' '{content['functionsUrl']}/api/orders/{quoted}'"
         in curls
     )
+    assert "  (docs/examples/special.json: must be an object, not an array)" in stack.lines
     assert any(line.endswith(f"-d @docs/examples/echo.json '{content['functionsUrl']}/api/echo'") for line in curls)
     async with aiohttp.ClientSession() as client:
         headers = {"x-functions-key": content["functionKey"]}
@@ -313,6 +317,19 @@ async def test_an_app_that_is_not_well_ends_with_2_and_what_it_says(run: Any, pr
     stack = await run("--app", "--health", "/api/nothing-there")  # nothing to judge the app by
     await stack.ready()
     assert await stack.end(signal.SIGINT) == 130
+
+
+async def test_a_start_whose_health_never_answers_can_be_left_at_once(run: Any, project: Path) -> None:
+    hanging = UNWELL.replace("def health(", "async def health(")
+    hanging = hanging.replace("    return", "    await asyncio.sleep(99)\n    return")
+    (project / "function_app.py").write_text("import asyncio\n" + hanging)
+    stack = await run("--app", "--health", "/api/health")
+    await stack.until("worker 0 ready")
+    await asyncio.sleep(0.5)
+    started = time.monotonic()
+    assert await stack.end(signal.SIGINT) == 130
+    assert time.monotonic() - started < 20  # the drain of what is in hand takes a minute
+    assert any(line.startswith("stopping") for line in stack.lines)
 
 
 async def test_a_taken_port_ends_with_3_and_is_named(run: Any, taken: int) -> None:
